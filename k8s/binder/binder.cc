@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "k8s/binder/gpu_metrics.h"
-#include "k8s/binder/object_cache.h"
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/object_cache.h"
+#include "k8s/cluster/objects.h"
 
 namespace baton::k8s {
 namespace {

@@ -15,7 +15,7 @@
 #include "k8s/api/object.h"
 #include "k8s/binder/core.h"
 #include "k8s/binder/in_flight.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/work_queue.h"
 #include "k8s/types/team.h"
 
 namespace baton::k8s {

@@ -4,11 +4,8 @@
 #include <utility>
 #include <variant>
 
-#include "k8s/binder/assumed_pods.h"
 #include "k8s/binder/cluster_teams.h"
-#include "k8s/binder/cluster_view.h"
 #include "k8s/binder/in_flight.h"
-#include "k8s/binder/object_cache.h"
 #include "k8s/binder/reasons.h"
 #include "k8s/binder/reconciler.h"
 #include "k8s/binder/replacements.h"
@@ -16,7 +13,10 @@
 #include "k8s/binder/retries.h"
 #include "k8s/binder/rounds.h"
 #include "k8s/binder/status.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/assumed_pods.h"
+#include "k8s/cluster/cluster_view.h"
+#include "k8s/cluster/object_cache.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 namespace {

@@ -9,8 +9,8 @@
 // A decision reserves room until the pod is seen elsewhere, has ended or gone, or the API server
 // has rejected it; while it is unknown whether a Binding was carried out, it counts as carried out.
 // Children without their SharePod are deleted. A child that goes while its SharePod stays (evicted,
-// preempted, refused by its kubelet, node drained; k8s/binder/objects.h has the rule) is made again
-// where there is room. Where its object stays, that is deleted first.
+// preempted, refused by its kubelet, node drained; k8s/cluster/objects.h has the rule) is made
+// again where there is room. Where its object stays, that is deleted first.
 //
 // Its parts: ObjectCache, ClusterTeams and ClusterView know the cluster, Rounds place what waits,
 // Reconciler chooses the next write of a name, Retries and InFlight know how writes ended, status.h
@@ -32,30 +32,12 @@
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/queue.h"
 #include "k8s/api/object.h"
-#include "k8s/types/annotations.h"
-#include "k8s/types/inject.h"
+#include "k8s/cluster/watched.h"
 
 namespace baton::k8s {
 
-enum class Watched : uint8_t {
-  kNode,
-  kGpuNode,
-  kPod,
-  kSharePod,
-  kPriorityClass,
-  kClaim,   // PersistentVolumeClaim
-  kVolume,  // PersistentVolume
-  kStorageClass,
-  kQuota,  // ResourceQuota
-  kTeam,
-};
-inline constexpr size_t kWatchedKinds = 10;
-
-struct CoreOptions {
-  std::string scheduler{kScheduler};  // pods with this schedulerName are ours
-  uint32_t memory_unit_mib = kMemoryUnitMib;
+struct CoreOptions : PodOptions {
   devmgr::PlacementPolicy policy;
-  InjectOptions inject;  // into children
   // At least this long from one round of placement to the next; less after one that placed all that
   // waited. A round is made when something has changed.
   Duration round_interval = std::chrono::milliseconds(20);

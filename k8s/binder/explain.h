@@ -5,8 +5,8 @@
 #include <string>
 
 #include "devmgr/placement/request.h"
-#include "k8s/binder/cluster_view.h"
-#include "k8s/binder/node_filter.h"
+#include "k8s/cluster/cluster_view.h"
+#include "k8s/cluster/node_filter.h"
 
 namespace baton::k8s {
 

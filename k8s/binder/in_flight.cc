@@ -1,7 +1,7 @@
 #include "k8s/binder/in_flight.h"
 
 #include "base/check.h"
-#include "k8s/binder/volumes.h"
+#include "k8s/cluster/volumes.h"
 
 namespace baton::k8s {
 

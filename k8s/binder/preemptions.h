@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "devmgr/placement/preemption.h"
-#include "k8s/binder/object_cache.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/object_cache.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 

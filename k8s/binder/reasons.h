@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/time.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 

@@ -18,17 +18,17 @@
 #include <string>
 #include <utility>
 
-#include "k8s/binder/assumed_pods.h"
 #include "k8s/binder/core.h"
 #include "k8s/binder/in_flight.h"
-#include "k8s/binder/object_cache.h"
 #include "k8s/binder/reasons.h"
 #include "k8s/binder/replacements.h"
 #include "k8s/binder/resizes.h"
 #include "k8s/binder/retries.h"
 #include "k8s/binder/rounds.h"
 #include "k8s/binder/status.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/assumed_pods.h"
+#include "k8s/cluster/object_cache.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "k8s/binder/vgpu_sizes.h"
+#include "k8s/cluster/vgpu_sizes.h"
 
 namespace baton::k8s {
 namespace {

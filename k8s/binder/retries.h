@@ -16,7 +16,7 @@
 #include "base/time.h"
 #include "k8s/binder/core.h"
 #include "k8s/binder/reasons.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 

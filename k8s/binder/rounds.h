@@ -14,16 +14,16 @@
 
 #include "base/time.h"
 #include "devmgr/placement/queue.h"
-#include "k8s/binder/assumed_pods.h"
 #include "k8s/binder/cluster_teams.h"
-#include "k8s/binder/cluster_view.h"
 #include "k8s/binder/core.h"
-#include "k8s/binder/object_cache.h"
 #include "k8s/binder/preemptions.h"
 #include "k8s/binder/reasons.h"
 #include "k8s/binder/retries.h"
 #include "k8s/binder/status.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/assumed_pods.h"
+#include "k8s/cluster/cluster_view.h"
+#include "k8s/cluster/object_cache.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 

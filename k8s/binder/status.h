@@ -11,9 +11,9 @@
 
 #include "devmgr/placement/cluster.h"
 #include "k8s/binder/core.h"
-#include "k8s/binder/object_cache.h"
-#include "k8s/binder/objects.h"
 #include "k8s/binder/reasons.h"
+#include "k8s/cluster/object_cache.h"
+#include "k8s/cluster/objects.h"
 
 namespace baton::k8s {
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "k8s/binder/cluster_view.h"
+#include "k8s/cluster/cluster_view.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
 #include "k8s/types/team.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/objects.h"
 
 namespace baton::k8s::testing {
 

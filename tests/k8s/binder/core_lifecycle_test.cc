@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "k8s/binder/core.h"
-#include "k8s/binder/volumes.h"
+#include "k8s/cluster/volumes.h"
 #include "k8s/types/flavors.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/core_fixture.h"

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "k8s/binder/core.h"
-#include "k8s/binder/node_filter.h"
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/node_filter.h"
+#include "k8s/cluster/objects.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/share_pod.h"
 #include "tests/k8s/binder/core_fixture.h"

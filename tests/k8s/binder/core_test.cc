@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "k8s/binder/node_filter.h"
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/node_filter.h"
+#include "k8s/cluster/objects.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/share_pod.h"
 #include "tests/k8s/binder/core_fixture.h"

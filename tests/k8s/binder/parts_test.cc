@@ -11,8 +11,8 @@
 #include "k8s/binder/reasons.h"
 #include "k8s/binder/replacements.h"
 #include "k8s/binder/retries.h"
-#include "k8s/binder/tombstones.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/tombstones.h"
+#include "k8s/cluster/work_queue.h"
 #include "tests/k8s/binder/objects.h"
 
 namespace baton::k8s::testing {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/objects.h"
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/objects.h"

@@ -1,4 +1,4 @@
-#include "k8s/binder/volumes.h"
+#include "k8s/cluster/volumes.h"
 
 #include <fmt/format.h>
 

@@ -3,16 +3,16 @@
 // for. kube-scheduler calls such a pod assumed.
 //
 // Not thread safe.
-#ifndef BATON_K8S_BINDER_ASSUMED_PODS_H_
-#define BATON_K8S_BINDER_ASSUMED_PODS_H_
+#ifndef BATON_K8S_CLUSTER_ASSUMED_PODS_H_
+#define BATON_K8S_CLUSTER_ASSUMED_PODS_H_
 
 #include <map>
 #include <string>
 
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/request.h"
-#include "k8s/binder/cluster_view.h"
-#include "k8s/binder/vgpu_sizes.h"
+#include "k8s/cluster/cluster_view.h"
+#include "k8s/cluster/vgpu_sizes.h"
 
 namespace baton::k8s {
 
@@ -62,4 +62,4 @@ class AssumedPods {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_ASSUMED_PODS_H_
+#endif  // BATON_K8S_CLUSTER_ASSUMED_PODS_H_

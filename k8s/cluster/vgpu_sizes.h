@@ -1,7 +1,7 @@
 // The share and memory of a pod's virtual GPUs: what its request says now, beside what its
 // placement has. Pure.
-#ifndef BATON_K8S_BINDER_VGPU_SIZES_H_
-#define BATON_K8S_BINDER_VGPU_SIZES_H_
+#ifndef BATON_K8S_CLUSTER_VGPU_SIZES_H_
+#define BATON_K8S_CLUSTER_VGPU_SIZES_H_
 
 #include "base/result.h"
 #include "devmgr/placement/cluster.h"
@@ -20,4 +20,4 @@ Result<devmgr::Placement> WithRequestedSizes(const devmgr::PodRequest& request,
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_VGPU_SIZES_H_
+#endif  // BATON_K8S_CLUSTER_VGPU_SIZES_H_

@@ -1,7 +1,7 @@
 // Which PersistentVolumes the claims of pods are bound to, where those can be used, and where a
 // volume can be made that waits for its first consumer. Pure.
-#ifndef BATON_K8S_BINDER_VOLUMES_H_
-#define BATON_K8S_BINDER_VOLUMES_H_
+#ifndef BATON_K8S_CLUSTER_VOLUMES_H_
+#define BATON_K8S_CLUSTER_VOLUMES_H_
 
 #include <map>
 #include <set>
@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "k8s/api/object.h"
-#include "k8s/binder/node_filter.h"
+#include "k8s/cluster/node_filter.h"
 
 namespace baton::k8s {
 
@@ -73,4 +73,4 @@ class Volumes {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_VOLUMES_H_
+#endif  // BATON_K8S_CLUSTER_VOLUMES_H_

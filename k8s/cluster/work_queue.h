@@ -1,7 +1,7 @@
 // What the binder looks at next: names, at once or at a time, and whether pods that wait for room
 // are tried again. Deterministic: names come out in order, each once.
-#ifndef BATON_K8S_BINDER_WORK_QUEUE_H_
-#define BATON_K8S_BINDER_WORK_QUEUE_H_
+#ifndef BATON_K8S_CLUSTER_WORK_QUEUE_H_
+#define BATON_K8S_CLUSTER_WORK_QUEUE_H_
 
 #include <set>
 #include <string>
@@ -41,4 +41,4 @@ class WorkQueue {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_WORK_QUEUE_H_
+#endif  // BATON_K8S_CLUSTER_WORK_QUEUE_H_

@@ -1,4 +1,4 @@
-#include "k8s/binder/object_cache.h"
+#include "k8s/cluster/object_cache.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,8 +1,8 @@
-#include "k8s/binder/priority_classes.h"
+#include "k8s/cluster/priority_classes.h"
 
 #include <algorithm>
 
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/objects.h"
 
 namespace baton::k8s {
 

@@ -1,7 +1,7 @@
 // Pods and SharePods as the binder's core has them in memory: read once for each version that is
 // told. Pure; never throws, whatever the objects are.
-#ifndef BATON_K8S_BINDER_OBJECTS_H_
-#define BATON_K8S_BINDER_OBJECTS_H_
+#ifndef BATON_K8S_CLUSTER_OBJECTS_H_
+#define BATON_K8S_CLUSTER_OBJECTS_H_
 
 #include <cstdint>
 #include <map>
@@ -13,8 +13,8 @@
 
 #include "devmgr/placement/request.h"
 #include "k8s/api/object.h"
-#include "k8s/binder/core.h"
-#include "k8s/binder/node_filter.h"
+#include "k8s/cluster/node_filter.h"
+#include "k8s/cluster/watched.h"
 #include "k8s/types/gpu_pod.h"
 #include "spec/flavors.h"
 
@@ -106,18 +106,18 @@ void ProjectPod(Json& pod);
 void ProjectNode(Json& node);
 
 // `troubles`: sentences about what is damaged are added.
-Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* troubles);
+Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* troubles);
 // Without what its spec comes to. `sized`: flavors as they were when it got its size, which win
 // over those that are offered now.
-Share ReadShare(Json object, const CoreOptions& options, const spec::Flavors& sized,
+Share ReadShare(Json object, const PodOptions& options, const spec::Flavors& sized,
                 std::vector<std::string>* troubles);
-void ReadChild(const CoreOptions& options, Share& share);
+void ReadChild(const PodOptions& options, Share& share);
 // The same with other flavors `sized`.
-void ResizeShare(const CoreOptions& options, const spec::Flavors& sized, Share& share);
+void ResizeShare(const PodOptions& options, const spec::Flavors& sized, Share& share);
 // By which a SharePod's child was sized, as far as it says so.
 spec::Flavors FlavorsOfChild(const Json& child);
 // The pod that a SharePod with a child (`has_child`) becomes: not kept, since most have theirs.
-Json MakeChild(const CoreOptions& options, const Share& share);
+Json MakeChild(const PodOptions& options, const Share& share);
 // A merge patch of what the child's annotations lack of it (ChildChanges()); nothing: none.
 std::optional<Json> ChangesOfChild(const Share& share, const Json& child);
 
@@ -127,4 +127,4 @@ void ReleaseEnded(const std::vector<uint32_t>& ended, devmgr::PodRequest& reques
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_OBJECTS_H_
+#endif  // BATON_K8S_CLUSTER_OBJECTS_H_

@@ -1,4 +1,4 @@
-#include "k8s/binder/node_filter.h"
+#include "k8s/cluster/node_filter.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Pods that are none of Baton's, of which there are many: kept is what they take of their nodes
 // beside GPUs. Not thread safe.
-#ifndef BATON_K8S_BINDER_FOREIGN_PODS_H_
-#define BATON_K8S_BINDER_FOREIGN_PODS_H_
+#ifndef BATON_K8S_CLUSTER_FOREIGN_PODS_H_
+#define BATON_K8S_CLUSTER_FOREIGN_PODS_H_
 
 #include <compare>
 #include <cstdint>
@@ -56,4 +56,4 @@ class ForeignPods {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_FOREIGN_PODS_H_
+#endif  // BATON_K8S_CLUSTER_FOREIGN_PODS_H_

@@ -1,4 +1,4 @@
-#include "k8s/binder/vgpu_sizes.h"
+#include "k8s/cluster/vgpu_sizes.h"
 
 #include <algorithm>
 #include <optional>

@@ -7,8 +7,8 @@
 // cordoned until it has gone. Pods that use no GPU count in what they take of the node.
 //
 // Pure; deterministic. Not thread safe.
-#ifndef BATON_K8S_BINDER_CLUSTER_VIEW_H_
-#define BATON_K8S_BINDER_CLUSTER_VIEW_H_
+#ifndef BATON_K8S_CLUSTER_CLUSTER_VIEW_H_
+#define BATON_K8S_CLUSTER_CLUSTER_VIEW_H_
 
 #include <map>
 #include <memory>
@@ -20,8 +20,8 @@
 
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/what_if.h"
-#include "k8s/binder/foreign_pods.h"
-#include "k8s/binder/node_filter.h"
+#include "k8s/cluster/foreign_pods.h"
+#include "k8s/cluster/node_filter.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 
@@ -141,4 +141,4 @@ bool SamePlace(const devmgr::Placement& a, const devmgr::Placement& b);
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_CLUSTER_VIEW_H_
+#endif  // BATON_K8S_CLUSTER_CLUSTER_VIEW_H_

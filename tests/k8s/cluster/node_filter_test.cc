@@ -1,11 +1,11 @@
-#include "k8s/binder/node_filter.h"
+#include "k8s/cluster/node_filter.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "k8s/binder/cluster_view.h"
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/cluster_view.h"
+#include "k8s/cluster/objects.h"
 #include "tests/k8s/binder/objects.h"
 
 namespace baton::k8s {

@@ -2,8 +2,8 @@
 // PriorityClasses, claims and volumes, gangs. Holds no decisions.
 //
 // Whatever changes a name puts it into the work queue. Pure; deterministic. Not thread safe.
-#ifndef BATON_K8S_BINDER_OBJECT_CACHE_H_
-#define BATON_K8S_BINDER_OBJECT_CACHE_H_
+#ifndef BATON_K8S_CLUSTER_OBJECT_CACHE_H_
+#define BATON_K8S_CLUSTER_OBJECT_CACHE_H_
 
 #include <map>
 #include <optional>
@@ -15,13 +15,13 @@
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/request.h"
 #include "k8s/api/object.h"
-#include "k8s/binder/core.h"
-#include "k8s/binder/objects.h"
-#include "k8s/binder/priority_classes.h"
-#include "k8s/binder/quotas.h"
-#include "k8s/binder/tombstones.h"
-#include "k8s/binder/volumes.h"
-#include "k8s/binder/work_queue.h"
+#include "k8s/cluster/objects.h"
+#include "k8s/cluster/priority_classes.h"
+#include "k8s/cluster/quotas.h"
+#include "k8s/cluster/tombstones.h"
+#include "k8s/cluster/volumes.h"
+#include "k8s/cluster/watched.h"
+#include "k8s/cluster/work_queue.h"
 
 namespace baton::k8s {
 
@@ -50,7 +50,7 @@ GpuCharge ChargeAt(const GpuPod& gpu, const devmgr::Placement& placement, uint32
 
 class ObjectCache {
  public:
-  ObjectCache(const CoreOptions& options, WorkQueue& queue) : options_(options), queue_(queue) {}
+  ObjectCache(const PodOptions& options, WorkQueue& queue) : options_(options), queue_(queue) {}
 
   // An object was seen. What is older than what is known, or belongs to a deleted object, is
   // ignored: `entry` is null.
@@ -119,7 +119,7 @@ class ObjectCache {
   void UpdateGang(const Entry& entry);
   void LeaveGang(const std::string& key);
 
-  const CoreOptions& options_;
+  const PodOptions& options_;
   WorkQueue& queue_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::set<std::string>> gangs_;
@@ -132,4 +132,4 @@ class ObjectCache {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_OBJECT_CACHE_H_
+#endif  // BATON_K8S_CLUSTER_OBJECT_CACHE_H_

@@ -1,7 +1,7 @@
 // Uids of deleted objects. A late report of one (a write's answer, a list that was made earlier)
 // must not bring it back.
-#ifndef BATON_K8S_BINDER_TOMBSTONES_H_
-#define BATON_K8S_BINDER_TOMBSTONES_H_
+#ifndef BATON_K8S_CLUSTER_TOMBSTONES_H_
+#define BATON_K8S_CLUSTER_TOMBSTONES_H_
 
 #include <cstddef>
 #include <deque>
@@ -29,4 +29,4 @@ class Tombstones {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_TOMBSTONES_H_
+#endif  // BATON_K8S_CLUSTER_TOMBSTONES_H_

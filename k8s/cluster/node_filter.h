@@ -7,8 +7,8 @@
 // constraints that must hold, resource claims, volumes that would be made where the pod goes.
 //
 // Pure; never throws, whatever the objects are.
-#ifndef BATON_K8S_BINDER_NODE_FILTER_H_
-#define BATON_K8S_BINDER_NODE_FILTER_H_
+#ifndef BATON_K8S_CLUSTER_NODE_FILTER_H_
+#define BATON_K8S_CLUSTER_NODE_FILTER_H_
 
 #include <compare>
 #include <cstdint>
@@ -103,4 +103,4 @@ bool IsPort(std::string_view resource);
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_NODE_FILTER_H_
+#endif  // BATON_K8S_CLUSTER_NODE_FILTER_H_

@@ -1,8 +1,8 @@
 // The ResourceQuotas of namespaces, as far as they count GPUs. The API server counts the limits
 // with which pods were created; the binder counts what they have now, which may be more, before it
 // gives more. Pure.
-#ifndef BATON_K8S_BINDER_QUOTAS_H_
-#define BATON_K8S_BINDER_QUOTAS_H_
+#ifndef BATON_K8S_CLUSTER_QUOTAS_H_
+#define BATON_K8S_CLUSTER_QUOTAS_H_
 
 #include <map>
 #include <string>
@@ -29,4 +29,4 @@ class Quotas {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_QUOTAS_H_
+#endif  // BATON_K8S_CLUSTER_QUOTAS_H_

@@ -1,4 +1,4 @@
-#include "k8s/binder/foreign_pods.h"
+#include "k8s/cluster/foreign_pods.h"
 
 namespace baton::k8s {
 

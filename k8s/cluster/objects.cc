@@ -1,4 +1,4 @@
-#include "k8s/binder/objects.h"
+#include "k8s/cluster/objects.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "k8s/binder/cluster_view.h"
+#include "k8s/cluster/cluster_view.h"
 #include "k8s/types/flavors.h"
 #include "k8s/types/read.h"
 #include "k8s/types/share_pod.h"
@@ -88,7 +88,7 @@ PodEnd EndOf(const Json& pod) {
   return always ? PodEnd::kGone : PodEnd::kFinished;
 }
 
-Pod ReadPod(Json object, const CoreOptions& options, std::vector<std::string>* troubles) {
+Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* troubles) {
   Pod pod;
   pod.uid = UidOf(object);
   pod.version = ResourceVersionOf(object);
@@ -142,7 +142,7 @@ namespace {
 const std::string kFlavorsPointer = "metadata/annotations/baton.dev~1flavors";
 
 // Where there is no webhook. What cannot be filled in is refused where the spec is read.
-void FillIn(const CoreOptions& options, const spec::Flavors& sized, Share& share) {
+void FillIn(const PodOptions& options, const spec::Flavors& sized, Share& share) {
   const std::set<std::string> names = FlavorsNamedBy(share.object);
   if (names.empty()) return;
   spec::Flavors flavors;
@@ -160,7 +160,7 @@ void FillIn(const CoreOptions& options, const spec::Flavors& sized, Share& share
 
 }  // namespace
 
-Share ReadShare(Json object, const CoreOptions& options, const spec::Flavors& sized,
+Share ReadShare(Json object, const PodOptions& options, const spec::Flavors& sized,
                 std::vector<std::string>* troubles) {
   Share share;
   share.uid = UidOf(object);
@@ -188,7 +188,7 @@ Share ReadShare(Json object, const CoreOptions& options, const spec::Flavors& si
 
 namespace {
 
-Result<Json> ChildOf(const CoreOptions& options, const Share& share) {
+Result<Json> ChildOf(const PodOptions& options, const Share& share) {
   auto child = ChildPod(share.object, options.memory_unit_mib);
   if (!child) return child;
   if (!share.flavors.empty()) {
@@ -308,7 +308,7 @@ void ProjectNode(Json& node) {
   }
 }
 
-Json MakeChild(const CoreOptions& options, const Share& share) {
+Json MakeChild(const PodOptions& options, const Share& share) {
   auto child = ChildOf(options, share);
   BATON_CHECK(child.has_value());
   // It is bound to that node as to any other.
@@ -331,7 +331,7 @@ spec::Flavors FlavorsOfChild(const Json& child) {
   return ReadFlavorsText(TextAt(child, kFlavorsPointer)).value_or(spec::Flavors());
 }
 
-void ResizeShare(const CoreOptions& options, const spec::Flavors& sized, Share& share) {
+void ResizeShare(const PodOptions& options, const spec::Flavors& sized, Share& share) {
   share.object = std::exchange(share.unfilled, nullptr);
   share.flavors.clear();
   FillIn(options, sized, share);
@@ -340,7 +340,7 @@ void ResizeShare(const CoreOptions& options, const spec::Flavors& sized, Share& 
   ReadChild(options, share);
 }
 
-void ReadChild(const CoreOptions& options, Share& share) {
+void ReadChild(const PodOptions& options, Share& share) {
   const auto child = ChildOf(options, share);
   if (!child) {
     share.wrong = child.error().message;

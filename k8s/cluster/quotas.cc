@@ -1,4 +1,4 @@
-#include "k8s/binder/quotas.h"
+#include "k8s/cluster/quotas.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // Kubernetes' PriorityClasses: what a pod's priorityClassName is worth, for pods that the API
 // server has not seen yet. Pure.
-#ifndef BATON_K8S_BINDER_PRIORITY_CLASSES_H_
-#define BATON_K8S_BINDER_PRIORITY_CLASSES_H_
+#ifndef BATON_K8S_CLUSTER_PRIORITY_CLASSES_H_
+#define BATON_K8S_CLUSTER_PRIORITY_CLASSES_H_
 
 #include <cstdint>
 #include <map>
@@ -39,4 +39,4 @@ class PriorityClasses {
 
 }  // namespace baton::k8s
 
-#endif  // BATON_K8S_BINDER_PRIORITY_CLASSES_H_
+#endif  // BATON_K8S_CLUSTER_PRIORITY_CLASSES_H_

@@ -1,4 +1,4 @@
-#include "k8s/binder/cluster_view.h"
+#include "k8s/cluster/cluster_view.h"
 
 #include <fmt/format.h>
 
