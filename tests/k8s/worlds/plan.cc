@@ -152,7 +152,7 @@ Json Gpu(Random& random, const Traits& traits) {
   if (random.OneIn(10)) gpu["exclusion"] = random.OneIn(2) ? "one" : "two";
   if (random.OneIn(10)) gpu["affinity"] = "near";
   if (traits.teams) gpu["team"] = SomeTeam(random);
-  WishForUuids(random, gpu);
+  if (traits.uuids) WishForUuids(random, gpu);
   return gpu;
 }
 
@@ -465,9 +465,10 @@ std::string DoSome(World& world, const Traits& traits, uint64_t seed, uint32_t n
 
 }  // namespace
 
-Traits TraitsOf(uint64_t seed) {
-  Random random(Mix(seed, 0));
+Traits TraitsOf(const Plan& plan) {
+  Random random(Mix(plan.seed, 0));
   Traits traits;
+  traits.uuids = plan.uuids;
   traits.calm = random.OneIn(3);
   traits.keeps = random.OneIn(4);
   traits.teams = !random.OneIn(3);
@@ -489,8 +490,9 @@ Traits TraitsOf(uint64_t seed) {
 }
 
 Plan Plan::Of(uint64_t seed) {
-  Plan plan{seed, {}};
-  const uint32_t deeds = TraitsOf(seed).deeds;
+  Plan plan;
+  plan.seed = seed;
+  const uint32_t deeds = TraitsOf(plan).deeds;
   for (uint32_t d = 0; d < deeds; ++d) plan.deeds.push_back(d);
   return plan;
 }

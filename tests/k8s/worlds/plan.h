@@ -23,18 +23,20 @@ struct Traits {
   bool standby = false;   // another core may take over
   bool keeps = false;     // nodes are kept for those that starve
   bool breakage = false;  // nodes, GPUs and agents go and come back
+  bool uuids = true;      // pods name GPUs by uuid now and then
   uint32_t nodes = 1;     // set up by the deeds after the first one
   uint32_t deeds = 0;     // in all
 };
-Traits TraitsOf(uint64_t seed);
 
 struct Plan {
   uint64_t seed = 1;
   std::vector<uint32_t> deeds;  // numbers of those that are done, in their order
+  bool uuids = true;            // Traits::uuids
 
   // All that the seed has.
   static Plan Of(uint64_t seed);
 };
+Traits TraitsOf(const Plan& plan);
 
 // "0-4,7,9-12". kInvalid.
 std::string DeedsText(const std::vector<uint32_t>& deeds);

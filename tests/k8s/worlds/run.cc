@@ -15,7 +15,7 @@ class Runner {
  public:
   explicit Runner(const Plan& plan)
       : plan_(plan),
-        traits_(TraitsOf(plan.seed)),
+        traits_(TraitsOf(plan)),
         world_(plan.seed, traits_.options),
         laws_(world_, {traits_.calm, traits_.keeps}) {
     world_.after_step = [this](const Effects& effects) { laws_.AfterStep(effects); };
