@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 #include "bench/driver.h"
 #include "bench/kernels.h"
@@ -16,7 +15,7 @@ namespace baton::bench {
 // call fails. Of one thread.
 class BareGpu {
  public:
-  explicit BareGpu(Driver found) : driver(std::move(found)) {
+  explicit BareGpu(const Driver& found) : driver(found) {
     CUcontext context = nullptr;
     Check(driver.Init(0), "cuInit");
     Check(driver.DevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");

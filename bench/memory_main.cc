@@ -55,7 +55,7 @@ uint32_t WordAt(uint32_t first, uint32_t i) { return (first + i) * 2654435761u; 
 
 class Gpu : public BareGpu {
  public:
-  explicit Gpu(Driver found) : BareGpu(std::move(found)), add_(Kernel("baton_add")) {}
+  explicit Gpu(const Driver& found) : BareGpu(found), add_(Kernel("baton_add")) {}
   void Add(Piece& piece, uint32_t by) const {
     void* arguments[] = {&piece.at, &piece.words, &by};
     Check(driver.LaunchKernel(add_, 64, 1, 1, 256, 1, 1, 0, nullptr, arguments, nullptr),

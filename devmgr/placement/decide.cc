@@ -645,7 +645,9 @@ std::vector<NodeRefusal> Cluster::Explain(const PodRequest& request) const {
       case Obstacle::kCpu:
         refusal.why = fmt::format(
             "{:.7g} CPUs free, {:.7g} requested",
-            (node.info.cpu_milli - std::min<uint64_t>(node.cpu_used, node.info.cpu_milli)) / 1e3,
+            static_cast<double>(node.info.cpu_milli -
+                                std::min<uint64_t>(node.cpu_used, node.info.cpu_milli)) /
+                1e3,
             request.cpu_milli / 1e3);
         break;
       case Obstacle::kMemory:
