@@ -12,6 +12,7 @@ foreach(program ${programs})
 endforeach()
 
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/k8s/kubectl/kubectl-baton
+                 ${CMAKE_SOURCE_DIR}/k8s/kubectl/kubectl_complete-baton
         DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT baton)
 
 set(packaging ${CMAKE_SOURCE_DIR}/packaging)

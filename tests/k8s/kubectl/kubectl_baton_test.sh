@@ -54,6 +54,13 @@ two='node|baton-node-x|gpu-1|batond agent|
 node|baton-node-y|gpu-2|batond agent|'
 
 check 0 "kubectl baton report --by team" \$k --help
+complete=\$(dirname "\$k")/kubectl_complete-baton
+check 0 ":4" \$complete
+check 0 "report
+:4" \$complete -n baton-system rep
+check 0 "--by
+:4" \$complete --node gpu-1 report --b
+check 0 "placement" \$complete explain ""
 check 2 "Usage:" \$k
 check 1 "none of the commands that only read" \$k set a --request 3
 check 1 "unknown option --nods" \$k --nods=a status
