@@ -107,7 +107,7 @@ void ClusterView::SetNode(const Json& node) {
   entry.counts_share = facts.mounts_hook;
   SetFacts(entry, std::move(facts));
   entry.node = ReadNode(node);
-  entry.node.name = facts.name;
+  entry.node.name = entry.facts.name;
   entry.node.cards.clear();
   entry.guessed = GuessedCards(node, memory_unit_mib_);
   entry.resources = OtherAllocatable(node);
