@@ -106,7 +106,8 @@ struct PodSwap {
   Duration turn_moved{0};        // what moving took in its turn, so far
   Instant served_at{};           // where it is `served`,
   uint64_t moving = 0;           // and the bytes that move out and in for it;
-  uint64_t made = 0;             // moved out for it since it last said what it lacks
+  uint64_t made = 0;             // moved out for it since it last said what it lacks,
+  Instant made_at{};             // the last of it
   Instant wants_since = kNever;  // room
   Instant idle_since{};          // kNever: it has work
   Instant active_at{};    // it last had work, or got memory; {}: not since the daemon started

@@ -141,7 +141,11 @@ void Room::OnState(Lane& lane, const wire::State& state) {
   if (lane.keep != UINT64_MAX) {
     const uint64_t moved = Minus(before, lane.movable_in);
     swap.owed += moved;
-    for (auto& [id, on] : gpu.pods) on.swap.made += on.swap.served ? moved : 0;
+    for (auto& [id, on] : gpu.pods) {
+      if (!on.swap.served || moved == 0) continue;
+      on.swap.made += moved;
+      on.swap.made_at = now;
+    }
   }
   if (lane.movable_in != before || lane.memory_wanted != wanted) swap.made = 0;
   if (lane.movable_in <= lane.keep) lane.keep = UINT64_MAX;
@@ -254,10 +258,10 @@ void Room::Serve(Gpu& gpu) {
   PodSwap& swap = gpu.pods[first].swap;
   uint64_t under_way = 0;
   for (const auto& [id, its] : sums) under_way += id == first ? 0 : its.pending;
-  if (now - since >= kAskAgain) swap.made = 0;
+  if (now - swap.made_at >= kAskAgain) swap.made = 0;
   // What was moved out for it, it may not have found yet.
   const uint64_t lacks = Minus(sums[first].wanted, under_way + swap.made);
-  if (swap.owed == 0 && now - since >= kAskAgain) {
+  if (lacks > 0 && swap.owed == 0 && now - since >= kAskAgain) {
     // It had its room, and lacks some again. Others have asked meanwhile.
     swap.owed = std::min(lacks, sums[first].movable);
     swap.wants_since = now;
