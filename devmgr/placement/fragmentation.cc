@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,6 +44,40 @@ double DemandOf(uint64_t pods, int16_t share, int16_t count) {
   return static_cast<double>(pods) * root * std::sqrt(root);
 }
 
+// What comes is looked at after so many pods each.
+constexpr size_t kLook = 32;
+// Two samples of one mix differ by more than this, by chi-squared with 8 degrees of freedom, once
+// in a thousand million times.
+constexpr double kOtherPods = 60;
+
+// By the models that are named; 0: none.
+size_t KindOf(const PodRequest& request) {
+  if (request.models.empty() && request.not_models.empty()) return 0;
+  size_t sum = 0;
+  for (const auto* names : {&request.models, &request.not_models}) {
+    for (const std::string& name : *names) {
+      for (const char c : name) sum = sum * 31 + static_cast<unsigned char>(c);
+    }
+    ++sum;
+  }
+  return 1 + sum % 8;
+}
+
+// Chi-squared of two samples that may differ in size.
+double Difference(std::span<const uint64_t> a, std::span<const uint64_t> b) {
+  double all_a = 0, all_b = 0, sum = 0;
+  for (const uint64_t n : a) all_a += static_cast<double>(n);
+  for (const uint64_t n : b) all_b += static_cast<double>(n);
+  if (all_a == 0 || all_b == 0) return 0;
+  for (size_t k = 0; k < a.size(); ++k) {
+    const auto x = static_cast<double>(a[k]), y = static_cast<double>(b[k]);
+    if (x + y == 0) continue;
+    const double off = x * std::sqrt(all_b / all_a) - y * std::sqrt(all_a / all_b);
+    sum += off * off / (x + y);
+  }
+  return sum;
+}
+
 bool Accepts(const std::pair<std::vector<std::string>, std::vector<std::string>>& models,
              std::string_view model) {
   const auto means = [&](const std::string& text) { return MeansModel(text, model); };
@@ -66,14 +102,59 @@ void Mix::Learn(const PodRequest& request) {
     }
   }
   if (count == 0) return;
-  Count& known = counts_[{Up(most.share.millionths(), 1'000), Up(most.memory_mib, 64),
-                          Up(most.memory_part.millionths(), 1'000), Up(count, 1),
-                          Up(request.cpu_milli, 100), Up(request.memory_mib, 256)}];
-  ++known.pods;
-  ++known.by_models[{request.models, request.not_models}];
+  const int16_t share = Up(most.share.millionths(), 1'000);
+  Recent pod{{share, Up(most.memory_mib, 64), Up(most.memory_part.millionths(), 1'000),
+              Up(count, 1), Up(request.cpu_milli, 100), Up(request.memory_mib, 256)},
+             {request.models, request.not_models},
+             KindOf(request)};
+  Count(pod);
   ++learned_;
+  Remember(std::move(pod));
   // Rarely, for every node's fragmentation is worked out anew then.
   if (learned_ >= settled_ + 16 + settled_ / 4) Settle();
+}
+
+void Mix::Count(const Recent& pod) {
+  Counted& known = counts_[pod.key];
+  known.pods += kOfPod;
+  known.by_models[pod.models] += kOfPod;
+}
+
+void Mix::Remember(Recent pod) {
+  ++recent_[pod.kind];
+  window_.push_back(std::move(pod));
+  if (window_.size() <= kWindow) return;
+  --recent_[window_.front().kind];
+  ++before_[window_.front().kind];
+  window_.pop_front();
+  if (learned_ % kLook != 0) return;
+  const uint64_t before = std::accumulate(before_.begin(), before_.end(), uint64_t{0});
+  if (before > 2 * kWindow && Difference(before_, recent_) > kOtherPods) {
+    Scale(2 * kWindow, before);
+    settled_ = 0;
+  }
+}
+
+// So much is left of the counts of pods before the window.
+void Mix::Scale(uint64_t part, uint64_t of) {
+  for (const Recent& pod : window_) {
+    Counted& known = counts_[pod.key];
+    known.pods -= kOfPod;
+    known.by_models[pod.models] -= kOfPod;
+  }
+  for (auto& [key, known] : counts_) {
+    known.pods = 0;
+    for (auto& [models, pods] : known.by_models) known.pods += pods = pods * part / of;
+  }
+  for (const Recent& pod : window_) Count(pod);
+  learned_ = 0;
+  for (auto& [key, known] : counts_) {
+    std::erase_if(known.by_models, [](const auto& models) { return models.second == 0; });
+    learned_ += known.pods;
+  }
+  learned_ /= kOfPod;
+  std::erase_if(counts_, [](const auto& known) { return known.second.pods == 0; });
+  for (uint64_t& pods : before_) pods = pods * part / of;
 }
 
 void Mix::Add(const Supply& node) {
@@ -150,16 +231,7 @@ void Mix::WeighClasses() {
 }
 
 void Mix::Settle() {
-  if (learned_ >= kMemory) {
-    learned_ = 0;
-    for (auto& [key, known] : counts_) {
-      known.pods = 0;
-      for (auto& [models, pods] : known.by_models) known.pods += pods /= 2;
-      std::erase_if(known.by_models, [](const auto& models) { return models.second == 0; });
-      learned_ += known.pods;
-    }
-    std::erase_if(counts_, [](const auto& known) { return known.second.pods == 0; });
-  }
+  if (learned_ >= kMemory) Scale(1, 2);
   used_.assign(counts_.begin(), counts_.end());
   if (used_.empty()) {
     for (const int16_t share : {250, 500, 1'000}) {
@@ -178,7 +250,7 @@ void Mix::Settle() {
   const size_t used = blocks_ * kBlock;
   weights_ = {};
   for (size_t m = 0; m < used; ++m) {
-    const auto [key, known] = m < used_.size() ? used_[m] : std::pair<Class, Count>{};
+    const auto [key, known] = m < used_.size() ? used_[m] : std::pair<Class, Counted>{};
     std::tie(share_[m], memory_[m], part_[m], count_[m], cpu_[m], host_[m]) = key;
     weight_[m] = static_cast<int16_t>(known.pods * kScale / sum);
     weights_[m / kBlock] += weight_[m];

@@ -23,6 +23,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -70,7 +71,10 @@ struct Supply {
 
 // The pods that usually come, and the nodes that they could go to. Learned from those that came:
 // counts by class, of which the kClasses that ask for most are used. Of more than kMemory pods the
-// later ones count more. Until some came: pods of a whole GPU, of a half and of a quarter.
+// later ones count more. Where the last kWindow pods are clearly of another kind than those before,
+// these count no more than two such windows: so a mix that was wrong, or is over, is soon
+// forgotten, and one job of many pods alike is not all that is known. Until some came: pods of a
+// whole GPU, of a half and of a quarter.
 class Mix {
  public:
   static constexpr size_t kClasses = 64;
@@ -79,6 +83,7 @@ class Mix {
   static constexpr size_t kBlocks = kClasses / kBlock;
   // Once so many pods were counted, each counts half.
   static constexpr uint64_t kMemory = 16'384;
+  static constexpr size_t kWindow = 256;  // pods
   // Of kScale: the weights of all classes add up to no more.
   static constexpr int32_t kScale = INT16_MAX;
   // Losses are in halves of a thousandth of a GPU x kScale.
@@ -131,10 +136,14 @@ class Mix {
   using Row = std::array<int16_t, kClasses>;
   // Models that a pod names, and those that it must not have.
   using Models = std::pair<std::vector<std::string>, std::vector<std::string>>;
-  struct Count {
-    uint64_t pods = 0;
+  struct Counted {
+    uint64_t pods = 0;  // in kOfPod
     std::map<Models, uint64_t> by_models;
   };
+  static constexpr uint64_t kOfPod = 64;
+  // Kinds of pods by the models that they name, by which it is seen that others come.
+  static constexpr size_t kKinds = 9;
+  using Kinds = std::array<uint64_t, kKinds>;
   // How much the classes' room counts on nodes of one model.
   struct Worth {
     alignas(64) Row weight{};  // of kScale together
@@ -143,6 +152,16 @@ class Mix {
   };
   static constexpr int64_t kPrice = 1'024;
 
+  // A pod of the window.
+  struct Recent {
+    Class key;
+    Models models;
+    size_t kind;
+  };
+
+  void Remember(Recent pod);
+  void Count(const Recent& pod);
+  void Scale(uint64_t part, uint64_t of);
   void Settle();
   void WeighClasses();
   int64_t FragmentationOf(const Sum& node, size_t block) const;
@@ -152,15 +171,17 @@ class Mix {
   template <Rule rule>
   int64_t Lost(const Sum& node, size_t block) const;
 
-  std::map<Class, Count> counts_;
-  uint64_t learned_ = 0;
-  uint64_t settled_ = 0;  // learned_ when the rows were made
+  std::map<Class, Counted> counts_;
+  uint64_t learned_ = 0;       // pods
+  uint64_t settled_ = 0;       // learned_ when the rows were made
+  std::deque<Recent> window_;  // the last pods, which count in full
+  Kinds recent_{}, before_{};  // pods in the window, and those before as they count now
   uint64_t version_ = 0;
-  std::vector<std::pair<Class, Count>> used_;  // the classes of the rows
-  std::map<Supply, uint64_t> supply_;          // nodes
-  bool weighed_ = true;                        // since supply_ changed
-  size_t blocks_ = 0;                          // beyond them rows are zero
-  Losses weights_{};                           // of each block together
+  std::vector<std::pair<Class, Counted>> used_;  // the classes of the rows
+  std::map<Supply, uint64_t> supply_;            // nodes
+  bool weighed_ = true;                          // since supply_ changed
+  size_t blocks_ = 0;                            // beyond them rows are zero
+  Losses weights_{};                             // of each block together
   alignas(64) Row share_{}, memory_{}, part_{}, count_{}, cpu_{}, host_{}, weight_{};
   std::vector<Worth> worth_;  // by Supply::model
   // For Remainder(): share x count, 1 / (count, cpu, host), and how many virtual GPUs of each class

@@ -209,6 +209,28 @@ TEST(Scarcity, AnOldMixIsForgotten) {
   EXPECT_EQ(NodeFor(cluster, PodOf("p", kGpu)), "b");
 }
 
+// Eight thousand pods told what is usual, and then others come.
+TEST(Scarcity, AMixThatIsWrongIsForgottenAfterSomeHundredPods) {
+  Cluster cluster(SmallModes());
+  ASSERT_TRUE(cluster.SetNode(ModelNode("a", 2, "Tesla T4")));
+  ASSERT_TRUE(cluster.SetNode(ModelNode("b", 2, "NVIDIA H200")));
+  Random random(5);
+  const auto learn = [&](const std::string& often, int percent) {
+    const bool it = random.Between(0, 99) < percent;
+    cluster.Learn(OfModel("p", kGpu, it ? often : often == "H200" ? "T4" : "H200"));
+  };
+  for (int p = 0; p < 8'000; ++p) learn("H200", 60);
+  EXPECT_EQ(NodeFor(cluster, PodOf("p", kGpu)), "a");
+  for (int p = 0; p < 800; ++p) learn("T4", 90);
+  EXPECT_EQ(NodeFor(cluster, PodOf("p", kGpu)), "b");
+  // By chance nothing is forgotten: the same pods go on coming.
+  for (int p = 0; p < 8'000; ++p) learn("T4", 60);
+  for (int times = 0; times < 500; ++times) {
+    for (int p = 0; p < 32; ++p) learn("T4", 60);
+    ASSERT_EQ(NodeFor(cluster, PodOf("p", kGpu)), "b") << times;
+  }
+}
+
 TEST(Churn, AtALowLoadAllIsGivenAndAtAHighOneSomeAreRefused) {
   std::vector<PodRequest> pods;
   for (int p = 0; p < 20; ++p) pods.push_back(PodOf("p" + std::to_string(p), kGpu / 4));
