@@ -1,6 +1,7 @@
 #include "devmgr/placement/fragmentation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -234,7 +235,7 @@ void Mix::Settle() {
   if (learned_ >= kMemory) Scale(1, 2);
   used_.assign(counts_.begin(), counts_.end());
   if (used_.empty()) {
-    for (const int16_t share : {250, 500, 1'000}) {
+    for (const int16_t share : std::to_array<int16_t>({250, 500, 1'000})) {
       used_.push_back({{share, 0, 0, 1, 0, 0}, {1, {{{}, 1}}}});
     }
   }

@@ -48,6 +48,7 @@ TEST(Scarcity, AModelThatFewNodesHaveIsKeptForPodsThatNameIt) {
       EXPECT_TRUE(cluster.SetNode(ModelNode("b" + std::to_string(n), 8, "NVIDIA H200")));
     }
     std::vector<PodRequest> pods;
+    pods.reserve(80);
     for (int p = 0; p < 64; ++p) pods.push_back(PodOf("any" + std::to_string(p), kGpu));
     for (int p = 0; p < 16; ++p) {
       pods.push_back(OfModel("t4-" + std::to_string(p), kGpu / 2, "T4"));
@@ -233,6 +234,7 @@ TEST(Scarcity, AMixThatIsWrongIsForgottenAfterSomeHundredPods) {
 
 TEST(Churn, AtALowLoadAllIsGivenAndAtAHighOneSomeAreRefused) {
   std::vector<PodRequest> pods;
+  pods.reserve(22);
   for (int p = 0; p < 20; ++p) pods.push_back(PodOf("p" + std::to_string(p), kGpu / 4));
   pods.push_back(PodOf("two", kGpu, 2));
   pods.push_back(PodOf("none", kGpu));
