@@ -102,10 +102,9 @@ uint64_t Room::PinnedMost(const Pod& pod, uint64_t memory, uint64_t movable) con
 // Its memory is in, or it has no work: its turn lasts for as long as that is worth. Moves in one
 // turn add up, to what moving all of its memory out and in takes at most.
 void Room::EndServing(PodSwap& swap, uint64_t movable, Instant now) const {
-  const Duration most = LongestFor(2 * movable);
-  const Duration moved =
-      std::min(swap.turn_moved + std::min(now - swap.served_at, LongestFor(swap.moving)),
-               std::max(most, swap.turn_moved));
+  const Duration took = std::min(now - swap.served_at, LongestFor(swap.moving));
+  const Duration most = std::max(LongestFor(2 * movable), swap.turn_moved);
+  const Duration moved = std::min(swap.turn_moved + took, most);
   const Duration more(policy::TimeToServe(Nanos(moved - swap.turn_moved), options_.swap.fraction));
   swap.turn_moved = moved;
   swap.turn_until = std::max(swap.turn_until, now) + more;

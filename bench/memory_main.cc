@@ -157,6 +157,7 @@ bool ParseRace(const std::vector<std::string>& words, size_t from, Race* race) {
       race->go = words[i + 1];
     } else if (words[i] == "--seconds") {
       race->seconds = std::strtod(words[i + 1].c_str(), nullptr);
+      if (!(race->seconds > 0)) return false;
     } else {
       return false;
     }

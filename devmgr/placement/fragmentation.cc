@@ -136,7 +136,8 @@ void Mix::Remember(Recent pod) {
   }
 }
 
-// So much is left of the counts of pods before the window.
+// So much is left of the counts of pods before the window. Those in it stay, for they are what
+// comes now.
 void Mix::Scale(uint64_t part, uint64_t of) {
   for (const Recent& pod : window_) {
     Counted& known = counts_[pod.key];

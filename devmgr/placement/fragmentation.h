@@ -71,10 +71,11 @@ struct Supply {
 
 // The pods that usually come, and the nodes that they could go to. Learned from those that came:
 // counts by class, of which the kClasses that ask for most are used. Of more than kMemory pods the
-// later ones count more. Where the last kWindow pods are clearly of another kind than those before,
-// these count no more than two such windows: so a mix that was wrong, or is over, is soon
-// forgotten, and one job of many pods alike is not all that is known. Until some came: pods of a
-// whole GPU, of a half and of a quarter.
+// later ones count more. Where the last kWindow pods clearly name other models than those before,
+// those count no more than two such windows: so a mix that was wrong, or is over, is forgotten
+// while the scarce models are still free. Sizes are not looked at: in a trace they change by the
+// hour, and forgetting cost more than it gained. Until some came: pods of a whole GPU, of a half
+// and of a quarter.
 class Mix {
  public:
   static constexpr size_t kClasses = 64;
