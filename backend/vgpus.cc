@@ -645,7 +645,10 @@ Result<Vgpus::Defragmentation> Vgpus::Defrag(const Pod& pod, uint32_t count,
       // Whoever named its GPUs stays on them.
       auto plan = devmgr::Defrag(
           copy, work->modes->all(), request,
-          [](const devmgr::PlacedPod& pod) { return pod.request.uuids.empty(); }, options);
+          [](const devmgr::PlacedPod& pod) {
+            return pod.request.uuids.empty() ? std::optional(pod.request) : std::nullopt;
+          },
+          options);
       if (plan) return plan;
       if (!error || plan.error().code == ErrorCode::kExhausted) error = plan.error();
     }

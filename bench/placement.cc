@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "devmgr/modes/modes.h"
 #include "devmgr/placement/cluster.h"
+#include "devmgr/placement/defrag.h"
 #include "devmgr/placement/replay.h"
 
 namespace baton::bench {
@@ -68,36 +69,46 @@ double Percentile(std::vector<double>& values, double part) {
   return values[static_cast<size_t>(at)];
 }
 
-// range(0) nodes of eight GPUs. Each decision is about a pod that was not seen before; it is
-// carried out, and others leave, so that the cluster stays as full.
-void Decisions(benchmark::State& state) {
-  Random random(1);
-  Cluster cluster(KubernetesModes());
-  const auto nodes = static_cast<size_t>(state.range(0));
-  for (size_t i = 0; i < nodes; ++i) {
-    if (!cluster.SetNode(MakeNode(i))) state.SkipWithError("a node was refused");
+// Nodes of eight GPUs, each four fifths full.
+struct FullCluster {
+  explicit FullCluster(benchmark::State& of, size_t nodes) : state(of) {
+    for (size_t i = 0; i < nodes; ++i) {
+      if (!cluster.SetNode(MakeNode(i))) state.SkipWithError("a node was refused");
+    }
+    for (const Node* node : cluster.Nodes()) {
+      policy::ShareSum on_node;
+      for (int tries = 0;
+           tries < 200 && on_node < policy::ShareSum(policy::kWhole) * kCards * 4 / 5; ++tries) {
+        const PodRequest pod = MakePod(random, number++);
+        if (number < 10'000) cluster.Learn(pod);
+        const auto placement = cluster.DecideOn(node->name, pod);
+        if (!placement) continue;
+        Put(pod, *placement);
+        on_node += DemandOf(pod);
+      }
+    }
   }
-  const policy::ShareSum capacity = CapacityOf(cluster);
-  uint64_t number = 0;
-  policy::ShareSum taken;
-  std::vector<std::pair<std::string, policy::ShareSum>> there;
-  const auto put = [&](const PodRequest& pod, const Placement& placement) {
+  void Put(const PodRequest& pod, const Placement& placement) {
     if (!cluster.Commit(pod, placement)) state.SkipWithError("a decision could not be carried out");
     taken += DemandOf(pod);
     there.emplace_back(pod.name, DemandOf(pod));
-  };
-  for (const Node* node : cluster.Nodes()) {
-    policy::ShareSum on_node;
-    for (int tries = 0; tries < 200 && on_node < policy::ShareSum(policy::kWhole) * kCards * 4 / 5;
-         ++tries) {
-      const PodRequest pod = MakePod(random, number++);
-      if (number < 10'000) cluster.Learn(pod);
-      const auto placement = cluster.DecideOn(node->name, pod);
-      if (!placement) continue;
-      put(pod, *placement);
-      on_node += DemandOf(pod);
-    }
   }
+
+  benchmark::State& state;
+  Random random{1};
+  Cluster cluster{KubernetesModes()};
+  uint64_t number = 0;
+  policy::ShareSum taken;
+  std::vector<std::pair<std::string, policy::ShareSum>> there;
+};
+
+// range(0) nodes. Each decision is about a pod that was not seen before; it is carried out, and
+// others leave, so that the cluster stays as full.
+void Decisions(benchmark::State& state) {
+  const auto nodes = static_cast<size_t>(state.range(0));
+  FullCluster full_cluster(state, nodes);
+  auto& [of, random, cluster, number, taken, there] = full_cluster;
+  const policy::ShareSum capacity = CapacityOf(cluster);
   const double full = policy::Ratio(taken) / policy::Ratio(capacity);
   std::vector<double> decision_us;
   uint64_t refused = 0;
@@ -110,7 +121,7 @@ void Decisions(benchmark::State& state) {
     decision_us.push_back(static_cast<double>(Nanos(took)) / 1e3);
     state.SetIterationTime(static_cast<double>(Nanos(took)) / 1e9);
     refused += placement ? 0 : 1;
-    if (placement) put(pod, *placement);
+    if (placement) full_cluster.Put(pod, *placement);
     while (taken > capacity / 5 * 4) {
       std::swap(
           there[static_cast<size_t>(random.Between(0, static_cast<int64_t>(there.size()) - 1))],
@@ -144,6 +155,42 @@ BENCHMARK(Decisions)
     ->Arg(1'200)
     ->Arg(10'000)
     ->Iterations(3'000)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+// range(0) nodes. Which pods would have to move for one that fits nowhere, looked for as the binder
+// does (k8s/binder/moves.h).
+void Moves(benchmark::State& state) {
+  FullCluster full(state, static_cast<size_t>(state.range(0)));
+  const DefragOptions options{.moves = 3, .steps = 1'000, .nodes = 64};
+  std::vector<double> search_us;
+  uint64_t found = 0;
+  for (auto _ : state) {
+    PodRequest pod = MakePod(full.random, full.number++);
+    while (auto fits = full.cluster.Decide(pod)) {
+      full.Put(pod, *fits);
+      pod = MakePod(full.random, full.number++);
+    }
+    const Instant start = MonotonicNow();
+    const auto plan = Defrag(
+        full.cluster, KubernetesModes(), pod,
+        [](const PlacedPod& placed) { return placed.request; }, options);
+    const Duration took = MonotonicNow() - start;
+    search_us.push_back(static_cast<double>(Nanos(took)) / 1e3);
+    state.SetIterationTime(static_cast<double>(Nanos(took)) / 1e9);
+    found += plan ? 1 : 0;
+  }
+  state.counters["p50_us"] = Percentile(search_us, 0.5);
+  state.counters["p99_us"] = Percentile(search_us, 0.99);
+  state.counters["max_us"] = *std::max_element(search_us.begin(), search_us.end());
+  state.counters["found"] = static_cast<double>(found) / static_cast<double>(search_us.size());
+}
+BENCHMARK(Moves)
+    ->Name("placement/moves")
+    ->Arg(64)
+    ->Arg(1'200)
+    ->Arg(10'000)
+    ->Iterations(200)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 

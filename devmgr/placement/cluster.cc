@@ -325,6 +325,7 @@ Cluster::Capacity Cluster::FreeOn(std::string_view name) const {
   if (node->info.memory_mib > node->memory_used) {
     free.memory_mib = node->info.memory_mib - node->memory_used;
   }
+  free.share = node->share_free;
   return free;
 }
 

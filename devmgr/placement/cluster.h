@@ -71,8 +71,10 @@ class Cluster {
   struct Capacity {
     uint64_t cpu_milli = 0;
     uint64_t memory_mib = 0;
+    policy::ShareSum share;  // of its usable GPUs
   };
-  // What is left of the node's own; zeros where it is not looked at, or there is no such node.
+  // What is left of the node's own and of its GPUs' time; zeros where it is not looked at, or there
+  // is no such node.
   Capacity FreeOn(std::string_view node) const;
 
   // A pod of this kind has come: it counts in the usual mix, by which Rule::kFragmentation decides.

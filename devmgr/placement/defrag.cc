@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <map>
 #include <tuple>
+#include <utility>
 
 namespace baton::devmgr {
 namespace {
@@ -18,25 +20,29 @@ using Uuids = std::vector<std::string>;
 class Defragmenter {
  public:
   Defragmenter(const Cluster& cluster, Modes modes, const PodRequest& request,
-               const PodTest& movable, const DefragOptions& options)
+               const DefragOptions& options)
       : cluster_(cluster),
         modes_(modes),
-        movable_(movable),
+        options_(options),
         moves_(std::min(options.moves, DefragOptions::kMovesMax)),
         limit_(options.steps),
         copy_(modes, cluster.policy()) {
     items_.push_back({request, {}, {}});
   }
 
-  Result<DefragPlan> Run() {
+  Result<DefragPlan> Run(const MoveRequest& moved) {
     const PodRequest& request = items_[0].request;
     const auto now = cluster_.Decide(request);
     if (now) return DefragPlan{{}, *now, true, 0};
     if (now.error().code != ErrorCode::kExhausted) return tl::unexpected(now.error());
-    for (const Node* node : cluster_.Nodes()) {
-      CopyNode(*node, cluster_.PodsOn(node->name), &copy_);
+    const bool all = CopyNodes();
+    for (const auto& [name, pod] : copy_.pods()) {
+      copy_.Learn(pod.request);
+      // Those that it is to be beside may be on nodes that were left out.
+      const bool knows = all || (pod.request.affinity.empty() && request.affinity.empty());
+      if (!knows) continue;
+      if (auto its = moved(pod)) movable_.emplace(name, *std::move(its));
     }
-    for (const auto& [name, pod] : copy_.pods()) copy_.Learn(pod.request);
     nodes_ = copy_.Nodes();
     bool exact = true;
     for (uint32_t moves = 1; moves <= moves_; ++moves) {
@@ -45,7 +51,7 @@ class Defragmenter {
         // All places are a great many: half of what is left is for looking further.
         stop_ = wide ? steps_ + (limit_ - steps_) / 2 : limit_;
         if (Solve(0, moves)) {
-          plan_.exact = exact;
+          plan_.exact = exact && all;
           plan_.steps = steps_;
           return std::move(plan_);
         }
@@ -56,8 +62,8 @@ class Defragmenter {
     }
     if (exact) {
       return Fail(ErrorCode::kExhausted,
-                  fmt::format("no {} moves of pods that may be moved make room for {}", moves_,
-                              request.name));
+                  fmt::format("no {} moves of pods that may be moved{} make room for {}", moves_,
+                              all ? "" : " on the nodes looked at", request.name));
     }
     return Fail(ErrorCode::kExhausted,
                 fmt::format("no moves were found that make room for {}; the search was given up "
@@ -72,6 +78,22 @@ class Defragmenter {
     Placement from;
     Placement to;
   };
+
+  // False: some were left out.
+  bool CopyNodes() {
+    std::vector<std::pair<policy::ShareSum, const Node*>> nodes;  // with what is free of their GPUs
+    for (const Node* node : cluster_.Nodes()) {
+      if (options_.off.contains(node->name)) continue;
+      nodes.emplace_back(cluster_.FreeOn(node->name).share, node);
+    }
+    if (nodes.size() > options_.nodes) {
+      std::stable_sort(nodes.begin(), nodes.end(),
+                       [](const auto& a, const auto& b) { return a.first > b.first; });
+      nodes.resize(options_.nodes);
+    }
+    for (const auto& [free, node] : nodes) CopyNode(*node, cluster_.PodsOn(node->name), &copy_);
+    return nodes.size() == cluster_.Nodes().size();
+  }
 
   bool Spend(uint64_t steps) {
     steps_ += steps;
@@ -279,10 +301,12 @@ class Defragmenter {
   std::vector<PlacedPod> Movable(const Node& node) const {
     std::vector<PlacedPod> pods;
     for (const PlacedPod* pod : copy_.PodsOn(node.name)) {
+      const auto its = movable_.find(pod->request.name);
+      if (its == movable_.end()) continue;
       const bool item = std::any_of(items_.begin(), items_.end(), [&](const Item& other) {
         return other.request.name == pod->request.name;
       });
-      if (!item && movable_(*pod)) pods.push_back(*pod);
+      if (!item) pods.push_back({its->second, pod->placement});
     }
     return pods;
   }
@@ -329,7 +353,7 @@ class Defragmenter {
 
   const Cluster& cluster_;
   const Modes modes_;
-  const PodTest& movable_;
+  const DefragOptions& options_;
   const uint32_t moves_;
   const uint64_t limit_;
   uint64_t stop_ = 0;
@@ -337,6 +361,7 @@ class Defragmenter {
   bool wide_ = false;
   bool broken_ = false;  // a pod could not be booked again on the copy
   Cluster copy_;
+  std::map<std::string, PodRequest, std::less<>> movable_;  // by name
   std::vector<const Node*> nodes_;
   std::deque<Item> items_;  // references stay good while it grows
   DefragPlan plan_;
@@ -345,8 +370,8 @@ class Defragmenter {
 }  // namespace
 
 Result<DefragPlan> Defrag(const Cluster& cluster, Modes modes, const PodRequest& request,
-                          const PodTest& movable, const DefragOptions& options) {
-  return Defragmenter(cluster, modes, request, movable, options).Run();
+                          const MoveRequest& moved, const DefragOptions& options) {
+  return Defragmenter(cluster, modes, request, options).Run(moved);
 }
 
 }  // namespace baton::devmgr

@@ -13,11 +13,15 @@
 // the end. Nodes on which sums rule it out are not looked at. Cost: a copy of the cluster, and at
 // most so many looks at a node as the options say; a look takes some microseconds.
 //
-// Nodes that have given away more than they have now are left out. Pure; deterministic.
+// Nodes that have given away more than they have now are left out, and so are others that the
+// options say; then pods with an affinity word stay where they are. Pure; deterministic.
 #ifndef BATON_DEVMGR_PLACEMENT_DEFRAG_H_
 #define BATON_DEVMGR_PLACEMENT_DEFRAG_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +35,12 @@ struct DefragOptions {
   uint32_t moves = 4;  // at most; no more than kMovesMax
   static constexpr uint32_t kMovesMax = 16;
   uint64_t steps = 1'000'000;  // looks at one node, in all
+  size_t nodes = SIZE_MAX;     // so many only, those with the most GPU time free
+  Names off = {};              // and none of these
 };
+
+// What a pod asks for where it is put instead; nothing: it may not be moved. Asked once of each.
+using MoveRequest = std::function<std::optional<PodRequest>(const PlacedPod&)>;
 
 struct PodMove {
   std::string pod;
@@ -53,7 +62,7 @@ struct DefragPlan {
 // No moves where the pod fits as it is. kInvalid, kExists, kNotFound: as Cluster::Decide() says.
 // kExhausted: no such plan, or none was found; the sentence says which.
 Result<DefragPlan> Defrag(const Cluster& cluster, Modes modes, const PodRequest& request,
-                          const PodTest& movable, const DefragOptions& options = {});
+                          const MoveRequest& moved, const DefragOptions& options = {});
 
 }  // namespace baton::devmgr
 

@@ -215,6 +215,11 @@ void Rounds::Run(Instant now) {
   });
   devmgr::RoundOptions options = p_.options.round;
   for (const auto& [pod, until] : spared_) options.spared.insert(pod);
+  const std::vector<devmgr::Reservation> for_moves = moves_.Keep(waiting_);
+  for (const devmgr::Reservation& kept : for_moves) {
+    DropReservation(kept.holder);
+    kept_.push_back(kept);
+  }
   const devmgr::Round round =
       devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, p_.teams.quotas(),
                        p_.teams.standings(), kept_, options);
@@ -250,6 +255,10 @@ void Rounds::Run(Instant now) {
     }
   }
   StopEndedPreemptions();
+  for (const devmgr::Reservation& kept : for_moves) {
+    DropReservation(kept.holder);
+    if (IsWaiting(kept.holder) && moves_.Keeps(kept.holder)) kept_.push_back(kept);
+  }
   // Who was tried before one of whom a node was kept may fit there now.
   const bool freed = std::any_of(before.begin(), before.end(), [&](const auto& kept) {
     // That of a preemption is kept until the victims have gone, if it is needed still.
@@ -275,6 +284,7 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
                         std::map<std::string, PodNeeds>& needs) {
   refused_.clear();
   refused_priority_ = INT32_MIN;
+  size_t for_moves = 0;
   for (const devmgr::Refusal& refusal : refused) {
     Name& name = names_[refusal.pod];
     name.passed_over = refusal.passed_over;
@@ -293,8 +303,14 @@ void Rounds::SetRefused(const std::vector<devmgr::Refusal>& refused,
     }
     const bool shown = kind == p_.reasons.shown(refusal.pod).kind;
     const Instant when = shown ? name.explained_at + p_.options.say_again : kAlways;
-    refused_[{when, refusal.pod}] = {
-        {kind, refusal.why}, std::move(needs[refusal.pod]), refusal.ceiling, refusal.withheld};
+    // Moves are looked for for those that were tried first: others would have to wait all the same.
+    const bool moves = kind == "Unschedulable" && entry.gpu().asks() && entry.gpu().gang.empty() &&
+                       for_moves++ < kMovesFor;
+    refused_[{when, refusal.pod}] = {{kind, refusal.why},
+                                     std::move(needs[refusal.pod]),
+                                     refusal.ceiling,
+                                     moves,
+                                     refusal.withheld};
   }
 }
 
@@ -367,8 +383,18 @@ void Rounds::ExplainSome(Instant now) {
       why = refused.reason.text;
       if (!refused.withheld.empty()) why += "; " + refused.withheld;
     } else {
+      std::string besides = refused.withheld;
+      if (refused.moves) {
+        devmgr::Names kept;
+        for (const devmgr::Reservation& other : kept_) {
+          if (other.holder != key) kept.insert(other.nodes.begin(), other.nodes.end());
+        }
+        const std::string moves = moves_.Propose(entry, refused.needs, kept);
+        if (!moves.empty()) besides += (besides.empty() ? "" : "; ") + moves;
+        left = 0;  // it takes as long as many of the others
+      }
       why = ExplainPlacement(p_.view, entry.request(), refused.needs, entry.gpu().asks(),
-                             refused.reason.text, refused.withheld);
+                             refused.reason.text, besides);
     }
     // It says already why its pod cannot be created; of one that a ceiling keeps out none is.
     if (entry.share && !entry.pod && p_.retries.IsRejected(key) && !refused.ceiling) continue;

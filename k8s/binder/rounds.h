@@ -16,6 +16,7 @@
 #include "devmgr/placement/queue.h"
 #include "k8s/binder/cluster_teams.h"
 #include "k8s/binder/core.h"
+#include "k8s/binder/moves.h"
 #include "k8s/binder/preemptions.h"
 #include "k8s/binder/reasons.h"
 #include "k8s/binder/retries.h"
@@ -42,7 +43,9 @@ class Rounds {
     EventQueue& events;
   };
   explicit Rounds(const Parts& parts)
-      : p_(parts), preemptions_(parts.objects, parts.queue, parts.options.evictions_max) {}
+      : p_(parts),
+        preemptions_(parts.objects, parts.queue, parts.options.evictions_max),
+        moves_(parts.view, parts.objects) {}
 
   // The pod has no place: it takes part in the next round, unless its volumes are not there.
   // `waited`: what Withdraw() has just said; for who waits anew a round is requested.
@@ -89,6 +92,7 @@ class Rounds {
   void Forget(const std::string& key) { names_.erase(key); }
 
  private:
+  static constexpr size_t kMovesFor = 8;  // waiting pods
   struct Name {
     bool learned = false;
     bool child_first = false;
@@ -101,6 +105,7 @@ class Rounds {
     Reason reason;
     PodNeeds needs;
     bool ceiling = false;  // what nodes have is not why
+    bool moves = false;    // those that would make room are looked for
     std::string withheld;  // devmgr::Refusal has it
   };
 
@@ -123,6 +128,7 @@ class Rounds {
 
   const Parts p_;
   Preemptions preemptions_;
+  Moves moves_;
   std::map<std::string, Name> names_;
   std::set<std::string> waiting_;
   std::set<std::string> claimants_;  // with claims, whether they wait or not

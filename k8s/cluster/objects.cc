@@ -23,17 +23,36 @@ bool OneSays(const Json& object, std::string_view type) {
   return false;
 }
 
+// Null: none.
+const Json* ControllerOf(const Json& pod) {
+  for (const Json& owner : ListAt(pod, "metadata/ownerReferences")) {
+    if (Flag(owner, "controller")) return &owner;
+  }
+  return nullptr;
+}
+
 // The uid of the SharePod that controls it.
 std::string OwnerOf(const Json& pod) {
-  const Json* owners = Find(pod, "metadata/ownerReferences");
-  if (owners == nullptr || !owners->is_array()) return "";
-  for (const Json& owner : *owners) {
-    if (!Flag(owner, "controller") || TextAt(owner, "kind") != resources::kSharePods.kind) continue;
-    if (TextAt(owner, "apiVersion").starts_with(resources::kSharePods.group + "/")) {
-      return TextAt(owner, "uid");
-    }
-  }
-  return "";
+  const Json* owner = ControllerOf(pod);
+  const bool share = owner != nullptr && TextAt(*owner, "kind") == resources::kSharePods.kind &&
+                     TextAt(*owner, "apiVersion").starts_with(resources::kSharePods.group + "/");
+  return share ? TextAt(*owner, "uid") : "";
+}
+
+// By which users say that a pod must not be moved.
+constexpr std::pair<const char*, const char*> kStays[] = {
+    {"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"},
+    {"karpenter.sh/do-not-disrupt", "true"}};
+
+// Another is made in its place, perhaps on another node; and nobody has said that it must stay.
+bool MayMove(const Json& pod) {
+  const Json* owner = ControllerOf(pod);
+  if (owner == nullptr || TextAt(*owner, "kind") == "DaemonSet") return false;
+  const Json* annotations = Find(pod, "metadata/annotations");
+  return annotations == nullptr || !annotations->is_object() ||
+         std::none_of(std::begin(kStays), std::end(kStays), [&](const auto& stays) {
+           return annotations->value(stays.first, Json()) == stays.second;
+         });
 }
 
 // An init container that has ended well does not run again, but for one that is restarted always.
@@ -118,12 +137,12 @@ Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* tr
   }
   const bool scheduler = TextAt(object, "spec/schedulerName") == options.scheduler;
   pod.ours = pod.node.empty() && scheduler;
-  if (pod.ours && pod.wrong.empty()) {
-    if (auto needs = ReadNeeds(object)) {
-      pod.needs = *std::move(needs);
-    } else {
-      pod.wrong = needs.error().message;
-    }
+  if (scheduler && pod.wrong.empty()) {
+    auto needs = ReadNeeds(object);
+    if (!needs && pod.ours) pod.wrong = needs.error().message;
+    pod.may_move = needs && !pod.ours && pod.gpu.asks() && pod.gpu.gang.empty() && MayMove(object);
+    if (needs) pod.needs = *std::move(needs);
+    if (pod.may_move) pod.needs.node_name.clear();  // where it is now
   }
   pod.template_hash = TextAt(object, "metadata/annotations/baton.dev~1template-hash");
   const bool batons =
@@ -222,10 +241,18 @@ void ForEach(Json* list, const Act& act) {
   for (Json& element : *list) act(element);
 }
 
+bool IsOfBaton(std::string_view annotation) {
+  return annotation.find("baton.dev/") != std::string_view::npos;
+}
+
 // On its node, and none of Baton's.
 bool IsPlain(const Json& pod) {
   if (TextAt(pod, "spec/nodeName").empty() || !OwnerOf(pod).empty()) return false;
-  if (Find(pod, "metadata/annotations") != nullptr) return false;  // of Baton's, as projected
+  if (const Json* annotations = Find(pod, "metadata/annotations")) {
+    for (const auto& [key, value] : annotations->items()) {
+      if (IsOfBaton(key)) return false;
+    }
+  }
   for (const char* list : {"spec/containers", "spec/initContainers"}) {
     for (const Json& container : ListAt(pod, list)) {
       const Json* limits = Find(container, "resources/limits");
@@ -249,8 +276,9 @@ void ProjectPod(Json& pod) {
     if (Json* annotations = Member(*metadata, "annotations");
         annotations != nullptr && annotations->is_object()) {
       for (auto it = annotations->begin(); it != annotations->end();) {
-        const bool ours = it.key().find("baton.dev/") != std::string::npos;
-        it = ours ? std::next(it) : annotations->erase(it);
+        const bool stays = std::any_of(std::begin(kStays), std::end(kStays),
+                                       [&](const auto& one) { return it.key() == one.first; });
+        it = stays || IsOfBaton(it.key()) ? std::next(it) : annotations->erase(it);
       }
       if (annotations->empty()) metadata->erase("annotations");
     }
@@ -269,15 +297,14 @@ void ProjectPod(Json& pod) {
       Keep(volume, {"name", "persistentVolumeClaim", "ephemeral"});
       if (Json* made = Member(volume, "ephemeral")) *made = Json::object();
     });
-    // A pod that is on its node goes nowhere else.
-    if (!TextAt(*spec, "nodeName").empty()) {
+  }
+  if (IsPlain(pod)) {
+    // What it takes of its node is all that counts, and most pods are such.
+    if (Json* spec = Member(pod, "spec")) {
       for (const char* need : {"affinity", "tolerations", "topologySpreadConstraints", "volumes"}) {
         spec->erase(need);
       }
     }
-  }
-  if (IsPlain(pod)) {
-    // What it takes of its node is all that counts, and most pods are such.
     if (Json* metadata = Member(pod, "metadata")) {
       Keep(*metadata, {"name", "namespace", "uid", "resourceVersion"});
     }

@@ -58,7 +58,10 @@ struct Pod {
   PodEnd end = PodEnd::kNone;
   bool takes_room = false;
   bool deleting = false;
-  bool ours = false;   // to be bound by us
+  bool ours = false;  // to be bound by us
+  // It is on its node, and were it to end there, another would be made that may go wherever `needs`
+  // lets it.
+  bool may_move = false;
   bool gated = false;  // not to be bound yet
   bool ready = false;
   bool whole = false;    // asks for whole GPUs

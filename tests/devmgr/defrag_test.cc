@@ -11,7 +11,10 @@
 namespace baton::devmgr {
 namespace {
 
-bool Anyone(const PlacedPod&) { return true; }
+std::optional<PodRequest> Anyone(const PlacedPod& pod) { return pod.request; }
+MoveRequest Only(const std::function<bool(const PlacedPod&)>& may) {
+  return [may](const PlacedPod& pod) { return may(pod) ? Anyone(pod) : std::nullopt; };
+}
 
 void PutOnCard(Cluster& cluster, const std::string& card, const PodRequest& request) {
   PodRequest held = request;
@@ -87,7 +90,7 @@ TEST(Defrag, OneThatMakesRoomMayNeedRoomItself) {
   ASSERT_TRUE(one);
   EXPECT_EQ(one->moves.size(), 1u);  // p4 to c frees b
   const auto plan = Defrag(cluster, SmallModes(), whole,
-                           [](const PlacedPod& pod) { return pod.request.name != "p6"; });
+                           Only([](const PlacedPod& pod) { return pod.request.name != "p6"; }));
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->moves.size(), 1u);
   // Held to a's GPU, the one there must go first, and for that the one on b.
@@ -176,17 +179,39 @@ RC_GTEST_PROP(DefragLaw, PlansCanBeCarriedOutAndTouchOnlyWhatMayBeMoved, ()) {
   const PodTest movable = [&](const PlacedPod& pod) {
     return (pod.request.name.back() + salt) % 3 != 0;
   };
+  // Some may not go to every node, though the cluster does not know it of them.
+  const auto known = cluster.Nodes();
+  const auto off = std::make_shared<const std::vector<ExcludedNode>>(
+      1, ExcludedNode{known[random.Next() % known.size()]->name, ""});
+  const auto kept_off = [&](const PlacedPod& pod) {
+    return (pod.request.name.back() + salt) % 3 == 1;
+  };
+  const MoveRequest moved_as = [&](const PlacedPod& pod) {
+    std::optional<PodRequest> its;
+    if (movable(pod)) its = pod.request;
+    if (its && kept_off(pod)) its->off_nodes = off;
+    return its;
+  };
   DefragOptions options;
   options.steps = 20'000;
-  const auto plan = Defrag(cluster, SmallModes(), request, movable, options);
+  if (random.OneIn(2)) options.nodes = static_cast<size_t>(random.Between(1, 3));
+  if (random.OneIn(2)) options.off = {cluster.Nodes().back()->name};
+  const auto plan = Defrag(cluster, SmallModes(), request, moved_as, options);
   RC_CLASSIFY(plan && plan->moves.size() > 1, "several moves");
+  RC_CLASSIFY(plan && plan->moves.size() == 1, "one move");
   if (!plan) return;
   RC_ASSERT(plan->moves.size() <= options.moves);
-  std::set<std::string> moved;
+  std::set<std::string> moved, nodes;
   for (const PodMove& move : plan->moves) {
-    RC_ASSERT(movable(*cluster.Find(move.pod)));
+    const PlacedPod& pod = *cluster.Find(move.pod);
+    RC_ASSERT(movable(pod));
+    RC_ASSERT(!kept_off(pod) || move.to.node != off->front().node);
     RC_ASSERT(moved.insert(move.pod).second);
+    nodes.insert({move.from.node, move.to.node});
   }
+  if (!plan->moves.empty()) nodes.insert(plan->placement.node);
+  RC_ASSERT(nodes.size() <= options.nodes);
+  for (const std::string& name : options.off) RC_ASSERT(!nodes.contains(name));
   RC_ASSERT(Holds(cluster, *plan, request));
 }
 

@@ -38,6 +38,17 @@ inline Json ConditionOf(World& world, const std::string& name, const std::string
   return {};
 }
 
+// Of a pod: why it waits, as its condition PodScheduled says; empty: it does not.
+inline std::string MessageOf(World& world, const std::string& pod) {
+  const auto found = world.Get(resources::kPods, pod);
+  const Json* list = found ? Find(*found, "status/conditions") : nullptr;
+  if (list == nullptr) return "";
+  for (const Json& condition : *list) {
+    if (TextAt(condition, "type") == "PodScheduled") return TextAt(condition, "message");
+  }
+  return "";
+}
+
 // By which no GPUs are guessed before its GpuNode is known.
 inline Json MemoryPlugin(int64_t units) {
   return {{"status", {{"allocatable", {{"baton.dev/gpu-memory", std::to_string(units)}}}}}};

@@ -24,12 +24,6 @@ Json Plugin(int64_t units) {
   return {{"status", {{"allocatable", {{"baton.dev/gpu-share", std::to_string(units)}}}}}};
 }
 
-std::string MessageOf(World& world, const std::string& pod) {
-  const auto found = world.Get(resources::kPods, pod);
-  const Json* list = found ? Find(*found, "status/conditions") : nullptr;
-  return list != nullptr && !list->empty() ? TextAt(list->back(), "message") : "";
-}
-
 TEST(CorePlacement, AGpuNodeThatTellsOnlyItsKeyTellsNothingOfGpus) {
   FedByHand cluster(Options());
   const Json whole{{"status", {{"allocatable", {{"nvidia.com/gpu", "1"}}}}}};

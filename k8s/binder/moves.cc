@@ -1,0 +1,96 @@
+#include "k8s/binder/moves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "devmgr/placement/defrag.h"
+#include "k8s/binder/status.h"
+
+namespace baton::k8s {
+namespace {
+
+// Nothing: it may not be moved for one of that priority.
+std::optional<devmgr::PodRequest> RequestElsewhere(ClusterView& view, const ObjectCache& objects,
+                                                   const devmgr::PlacedPod& placed,
+                                                   int32_t priority) {
+  const Entry* entry = objects.Find(placed.request.name);
+  if (entry == nullptr || !entry->pod || !entry->pod->may_move) return std::nullopt;
+  const Pod& pod = *entry->pod;
+  if (pod.deleting || !pod.takes_room || !pod.ended.empty()) return std::nullopt;
+  // Whoever named its GPUs stays on them.
+  if (!placed.request.uuids.empty() || placed.request.priority > priority) return std::nullopt;
+  const auto needs = objects.ResolvedNeeds(*entry);
+  if (!needs) return std::nullopt;
+  devmgr::PodRequest request = placed.request;
+  request.off_nodes = view.OffNodes(*needs);
+  return request;
+}
+
+std::string TextOf(const devmgr::DefragPlan& plan, const devmgr::Cluster& cluster) {
+  std::string text;
+  for (const devmgr::PodMove& move : plan.moves) {
+    const std::string from = GpuIndexes(move.from, cluster), to = GpuIndexes(move.to, cluster);
+    text += text.empty() ? "it would fit if " : " and ";
+    text += move.from.node == move.to.node
+                ? fmt::format("{} moved from GPU {} of {} to GPU {}", move.pod, from,
+                              move.from.node, to)
+                : fmt::format("{} moved from {} (GPU {}) to {} (GPU {})", move.pod, move.from.node,
+                              from, move.to.node, to);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Moves::Propose(const Entry& waiting, const PodNeeds& needs, const devmgr::Names& kept) {
+  if (const auto plan = plans_.find(waiting.key); plan != plans_.end() && plan->second.begun) {
+    return "node " + plan->second.node + " is kept for it while pods that make room for it end";
+  }
+  devmgr::PodRequest request = waiting.request();
+  request.off_nodes = view_.OffNodes(needs);
+  const devmgr::DefragOptions options{.moves = 3, .steps = 1'000, .nodes = 64, .off = kept};
+  const auto found = devmgr::Defrag(
+      view_.cluster(), ClusterModes(), request,
+      [&](const devmgr::PlacedPod& pod) {
+        return RequestElsewhere(view_, objects_, pod, request.priority);
+      },
+      options);
+  plans_.erase(waiting.key);
+  if (!found || found->moves.empty()) return "";
+  Plan plan{found->placement.node, {}};
+  for (const devmgr::PodMove& move : found->moves) {
+    if (move.from.node == plan.node) plan.pods[move.pod] = objects_.Find(move.pod)->pod->uid;
+  }
+  plans_.emplace(waiting.key, std::move(plan));
+  return TextOf(*found, view_.cluster());
+}
+
+std::vector<devmgr::Reservation> Moves::Keep(const std::set<std::string>& waiting) {
+  std::erase_if(plans_, [&](const auto& plan) { return !waiting.contains(plan.first); });
+  std::vector<devmgr::Reservation> kept;
+  for (auto it = plans_.begin(); it != plans_.end();) {
+    Plan& plan = it->second;
+    bool ending = false;
+    for (const auto& [key, uid] : plan.pods) {
+      const Entry* entry = objects_.Find(key);
+      const bool there =
+          entry != nullptr && entry->pod && entry->pod->uid == uid && entry->pod->takes_room;
+      ending |= there && entry->pod->deleting;
+      plan.begun |= !there || entry->pod->deleting;
+    }
+    if (plan.begun) kept.push_back({it->first, {plan.node}, true});
+    // Once all have gone that were about to, this round shows whether that was enough.
+    it = plan.begun && !ending ? plans_.erase(it) : std::next(it);
+  }
+  return kept;
+}
+
+bool Moves::Keeps(const std::string& holder) const {
+  const auto plan = plans_.find(holder);
+  return plan != plans_.end() && plan->second.begun;
+}
+
+}  // namespace baton::k8s
