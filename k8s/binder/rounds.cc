@@ -215,7 +215,9 @@ void Rounds::Run(Instant now) {
   });
   devmgr::RoundOptions options = p_.options.round;
   for (const auto& [pod, until] : spared_) options.spared.insert(pod);
-  const std::vector<devmgr::Reservation> for_moves = moves_.Keep(waiting_);
+  std::vector<devmgr::Reservation> for_moves = moves_.Keep(waiting_);
+  // A preemption's victims are on the node that is kept for it.
+  std::erase_if(for_moves, [&](const auto& kept) { return preemptions_.Find(kept.holder); });
   for (const devmgr::Reservation& kept : for_moves) {
     DropReservation(kept.holder);
     kept_.push_back(kept);

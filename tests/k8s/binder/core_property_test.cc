@@ -30,11 +30,11 @@ TEST(CoreProperty, EveryLawHoldsInEveryWorld) {
 TEST(CoreProperty, WhatOnceBrokeALawDoesSoNoMore) {
 #ifdef BATON_SANITIZED
   constexpr uint64_t kWithoutUuids[] = {305, 7194};
-  constexpr uint64_t kWithUuids[] = {346};
+  constexpr uint64_t kWithUuids[] = {346, 868};
 #else
   constexpr uint64_t kWithoutUuids[] = {303,  305,  915,  1253, 1456,  1948,  2797,
                                         3035, 3646, 5190, 7194, 20088, 20090, 20124};
-  constexpr uint64_t kWithUuids[] = {346, 1300, 4950};
+  constexpr uint64_t kWithUuids[] = {346, 868, 1300, 3045, 4950};
 #endif
   const auto run = [](uint64_t seed, bool uuids) {
     Plan plan = Plan::Of(seed);
