@@ -162,7 +162,7 @@ BENCHMARK(Decisions)
 // does (k8s/binder/moves.h).
 void Moves(benchmark::State& state) {
   FullCluster full(state, static_cast<size_t>(state.range(0)));
-  const DefragOptions options{.moves = 3, .steps = 1'000, .nodes = 64};
+  const DefragOptions options{.moves = 2, .steps = 1'000, .nodes = 64};
   std::vector<double> search_us;
   uint64_t found = 0;
   for (auto _ : state) {

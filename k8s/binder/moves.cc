@@ -51,7 +51,7 @@ std::string Moves::Propose(const Entry& waiting, const PodNeeds& needs, const de
   }
   devmgr::PodRequest request = waiting.request();
   request.off_nodes = view_.OffNodes(needs);
-  const devmgr::DefragOptions options{.moves = 3, .steps = 1'000, .nodes = 64, .off = kept};
+  const devmgr::DefragOptions options{.moves = 2, .steps = 1'000, .nodes = 64, .off = kept};
   const auto found = devmgr::Defrag(
       view_.cluster(), ClusterModes(), request,
       [&](const devmgr::PlacedPod& pod) {

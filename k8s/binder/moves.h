@@ -24,7 +24,7 @@ class Moves {
   // Both outlive it.
   Moves(ClusterView& view, const ObjectCache& objects) : view_(view), objects_(objects) {}
 
-  // Part of a sentence; empty: no moves were found. At most three pods move, of no higher priority,
+  // Part of a sentence; empty: no moves were found. At most two pods move, of no higher priority,
   // of which Pod::may_move says that they may. Looked at are the 64 nodes with the most GPU time
   // free that are not `kept`: it takes some milliseconds (docs/results/placement.md).
   std::string Propose(const Entry& waiting, const PodNeeds& needs, const devmgr::Names& kept);
