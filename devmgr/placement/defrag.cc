@@ -74,8 +74,8 @@ class Defragmenter {
  private:
   // The pending pod, and those that were driven out.
   struct Item {
-    PodRequest request;
-    Placement from;
+    PodRequest request;  // where it is put
+    PlacedPod from;
     Placement to;
   };
 
@@ -248,7 +248,8 @@ class Defragmenter {
     if (const auto there = copy_.DecideOn(attempt.node->name, attempt.held)) {
       attempt.enough.push_back(attempt.chosen);
       for (const size_t p : attempt.chosen) {
-        items_.push_back({attempt.pods[p].request, attempt.pods[p].placement, {}});
+        const PlacedPod& pod = attempt.pods[p];
+        items_.push_back({movable_.at(pod.request.name), pod, {}});
       }
       const auto driven = static_cast<uint32_t>(attempt.chosen.size());
       found = Go(attempt.index, attempt.left - driven, *there);
@@ -265,7 +266,7 @@ class Defragmenter {
   // All items have a place. Whether they can get there one after the other.
   bool Realise() {
     for (const Item& item : items_) copy_.Delete(item.request.name);
-    for (size_t i = items_.size(); i-- > 1;) Put(items_[i].request, items_[i].from);
+    for (size_t i = items_.size(); i-- > 1;) Put(items_[i].from.request, items_[i].from.placement);
     if (broken_) return false;
     plan_.moves.clear();
     std::vector<size_t> left;
@@ -298,8 +299,12 @@ class Defragmenter {
     Spend(1);
     copy_.Delete(item.request.name);
     const auto there = copy_.DecideOn(item.to.node, held);
-    Put(item.request, there ? *there : item.from);
-    if (there) plan_.moves.push_back({item.request.name, item.from, *there});
+    if (there) {
+      Put(item.request, *there);
+      plan_.moves.push_back({item.request.name, item.from.placement, *there});
+    } else {
+      Put(item.from.request, item.from.placement);
+    }
     return there.has_value();
   }
 
@@ -307,12 +312,11 @@ class Defragmenter {
   std::vector<PlacedPod> Movable(const Node& node) const {
     std::vector<PlacedPod> pods;
     for (const PlacedPod* pod : copy_.PodsOn(node.name)) {
-      const auto its = movable_.find(pod->request.name);
-      if (its == movable_.end()) continue;
+      if (!movable_.contains(pod->request.name)) continue;
       const bool item = std::any_of(items_.begin(), items_.end(), [&](const Item& other) {
         return other.request.name == pod->request.name;
       });
-      if (!item) pods.push_back({its->second, pod->placement});
+      if (!item) pods.push_back(*pod);
     }
     return pods;
   }

@@ -7,24 +7,27 @@
 #include <utility>
 
 #include "devmgr/placement/defrag.h"
-#include "k8s/binder/status.h"
 
 namespace baton::k8s {
 namespace {
 
 // Nothing: it may not be moved for one of that priority.
 std::optional<devmgr::PodRequest> RequestElsewhere(ClusterView& view, const ObjectCache& objects,
-                                                   const devmgr::PlacedPod& placed,
-                                                   int32_t priority) {
-  const Entry* entry = objects.Find(placed.request.name);
-  if (entry == nullptr || !entry->pod || !entry->pod->may_move) return std::nullopt;
-  const Pod& pod = *entry->pod;
-  if (pod.deleting || !pod.takes_room || !pod.ended.empty()) return std::nullopt;
+                                                   const std::string& key, int32_t priority) {
+  const Entry* entry = objects.Find(key);
+  if (entry == nullptr || (entry->share && !entry->share->may_move)) return std::nullopt;
+  // There is none yet where a SharePod has just been given its place.
+  if (const auto& pod = entry->pod) {
+    if (!pod->may_move || pod->deleting || !pod->takes_room || !pod->ended.empty()) {
+      return std::nullopt;
+    }
+  }
   // Whoever named its GPUs stays on them.
-  if (!placed.request.uuids.empty() || placed.request.priority > priority) return std::nullopt;
+  if (!entry->request().uuids.empty() || entry->request().priority > priority) return std::nullopt;
   const auto needs = objects.ResolvedNeeds(*entry);
   if (!needs) return std::nullopt;
-  devmgr::PodRequest request = placed.request;
+  // Where it is, it has the sizes of its placement.
+  devmgr::PodRequest request = entry->request();
   request.off_nodes = view.OffNodes(*needs);
   return request;
 }
@@ -55,14 +58,15 @@ std::string Moves::Propose(const Entry& waiting, const PodNeeds& needs, const de
   const auto found = devmgr::Defrag(
       view_.cluster(), ClusterModes(), request,
       [&](const devmgr::PlacedPod& pod) {
-        return RequestElsewhere(view_, objects_, pod, request.priority);
+        return RequestElsewhere(view_, objects_, pod.request.name, request.priority);
       },
       options);
   plans_.erase(waiting.key);
   if (!found || found->moves.empty()) return "";
   Plan plan{found->placement.node, {}};
   for (const devmgr::PodMove& move : found->moves) {
-    if (move.from.node == plan.node) plan.pods[move.pod] = objects_.Find(move.pod)->pod->uid;
+    const auto& pod = objects_.Find(move.pod)->pod;
+    if (move.from.node == plan.node && pod) plan.pods[move.pod] = pod->uid;
   }
   plans_.emplace(waiting.key, std::move(plan));
   return TextOf(*found, view_.cluster());
@@ -73,13 +77,18 @@ std::vector<devmgr::Reservation> Moves::Keep(const std::set<std::string>& waitin
   std::vector<devmgr::Reservation> kept;
   for (auto it = plans_.begin(); it != plans_.end();) {
     Plan& plan = it->second;
-    bool ending = false;
+    bool ending = false, begun = false;
     for (const auto& [key, uid] : plan.pods) {
       const Entry* entry = objects_.Find(key);
       const bool there =
           entry != nullptr && entry->pod && entry->pod->uid == uid && entry->pod->takes_room;
       ending |= there && entry->pod->deleting;
-      plan.begun |= !there || entry->pod->deleting;
+      begun |= !there || entry->pod->deleting;
+    }
+    if (begun && !std::exchange(plan.begun, true)) {
+      events_.Add(
+          *objects_.Find(it->first), false, "KeepingNode", "KeepingNode",
+          fmt::format("node {} is kept until the pods that make room have gone", plan.node));
     }
     if (plan.begun) kept.push_back({it->first, {plan.node}, true});
     // Once all have gone that were about to, this round shows whether that was enough.

@@ -13,6 +13,7 @@
 
 #include "devmgr/placement/queue.h"
 #include "devmgr/placement/what_if.h"
+#include "k8s/binder/status.h"
 #include "k8s/cluster/cluster_view.h"
 #include "k8s/cluster/node_filter.h"
 #include "k8s/cluster/object_cache.h"
@@ -21,8 +22,9 @@ namespace baton::k8s {
 
 class Moves {
  public:
-  // Both outlive it.
-  Moves(ClusterView& view, const ObjectCache& objects) : view_(view), objects_(objects) {}
+  // All of them outlive it.
+  Moves(ClusterView& view, const ObjectCache& objects, EventQueue& events)
+      : view_(view), objects_(objects), events_(events) {}
 
   // Part of a sentence; empty: no moves were found. At most two pods move, of no higher priority,
   // of which Pod::may_move says that they may. Looked at are the 64 nodes with the most GPU time
@@ -42,6 +44,7 @@ class Moves {
   };
   ClusterView& view_;
   const ObjectCache& objects_;
+  EventQueue& events_;
   std::map<std::string, Plan> plans_;  // by the pod that waits
 };
 

@@ -45,7 +45,7 @@ class Rounds {
   explicit Rounds(const Parts& parts)
       : p_(parts),
         preemptions_(parts.objects, parts.queue, parts.options.evictions_max),
-        moves_(parts.view, parts.objects) {}
+        moves_(parts.view, parts.objects, parts.events) {}
 
   // The pod has no place: it takes part in the next round, unless its volumes are not there.
   // `waited`: what Withdraw() has just said; for who waits anew a round is requested.

@@ -140,6 +140,7 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
     share.wrong = std::move(entry.share->wrong);
     share.gpu = std::move(entry.share->gpu);
     share.needs = std::move(entry.share->needs);
+    share.may_move = entry.share->may_move;
     share.request = std::move(entry.share->request);
     share.resources = std::move(entry.share->resources);
     share.template_hash = std::move(entry.share->template_hash);

@@ -45,7 +45,8 @@ constexpr std::pair<const char*, const char*> kStays[] = {
     {"karpenter.sh/do-not-disrupt", "true"}};
 
 // Another is made in its place, perhaps on another node; and nobody has said that it must stay.
-bool MayMove(const Json& pod) {
+bool MayMove(const Json& pod, const GpuPod& gpu) {
+  if (!gpu.asks() || !gpu.gang.empty()) return false;
   const Json* owner = ControllerOf(pod);
   if (owner == nullptr || TextAt(*owner, "kind") == "DaemonSet") return false;
   const Json* annotations = Find(pod, "metadata/annotations");
@@ -140,9 +141,9 @@ Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* tr
   if (scheduler && pod.wrong.empty()) {
     auto needs = ReadNeeds(object);
     if (!needs && pod.ours) pod.wrong = needs.error().message;
-    pod.may_move = needs && !pod.ours && pod.gpu.asks() && pod.gpu.gang.empty() && MayMove(object);
+    pod.may_move = needs && MayMove(object, pod.gpu);
     if (needs) pod.needs = *std::move(needs);
-    if (pod.may_move) pod.needs.node_name.clear();  // where it is now
+    if (!pod.ours) pod.needs.node_name.clear();  // where it is now
   }
   pod.template_hash = TextAt(object, "metadata/annotations/baton.dev~1template-hash");
   const bool batons =
@@ -386,6 +387,7 @@ void ReadChild(const PodOptions& options, Share& share) {
     share.wrong = "spec.template." + needs.error().message;
     return;
   }
+  share.may_move = !share.foreign && MayMove(*child, *gpu);
   share.gpu = *std::move(gpu);
   share.needs = *std::move(needs);
   share.request = share.gpu.request;

@@ -59,8 +59,7 @@ struct Pod {
   bool takes_room = false;
   bool deleting = false;
   bool ours = false;  // to be bound by us
-  // It is on its node, and were it to end there, another would be made that may go wherever `needs`
-  // lets it.
+  // Were it to end, another would be made that may go wherever `needs` lets it.
   bool may_move = false;
   bool gated = false;  // not to be bound yet
   bool ready = false;
@@ -94,6 +93,7 @@ struct Share {
   std::string template_hash;
   // What its spec comes to. The priority of `request` depends on PriorityClasses too.
   bool has_child = false;  // a pod can be made of it
+  bool may_move = false;   // Pod::may_move of that
   std::string priority_class;
   std::string wrong;
   GpuPod gpu;

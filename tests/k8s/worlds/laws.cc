@@ -51,6 +51,7 @@ void Laws::Break(std::string_view law, std::string text) {
 void Laws::Restarted() {
   before_.clear();
   preempting_.clear();
+  kept_.clear();
   teams_told_.clear();
   teams_ = {};
 }
@@ -355,8 +356,9 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
     if (pod != nullptr) victims[pod->placement.node].push_back(pod);
   }
   for (const Note& note : effects.notes) {
-    if (note.reason != "Preempting") continue;
     const std::string key = NameOf(note.about).Text();
+    if (note.reason == "KeepingNode") kept_[key] = note.text.substr(5, note.text.find(" is ") - 5);
+    if (note.reason != "Preempting") continue;
     const size_t on = note.text.rfind(" on node ");
     const std::string node = note.text.substr(on + 9);
     const bool reclaims = note.text.find("borrowed") != std::string::npos;
@@ -422,7 +424,8 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
       const bool kept = std::any_of(preempting_.begin(), preempting_.end(), [&](const auto& one) {
         return one.first != key && one.second.node == there.name;
       });
-      if (!kept && !options_.keeps && !wish->volumes && enough({}, there, most)) {
+      if (!kept && !IsKeptForMoves(there.name, key) && !options_.keeps && !wish->volumes &&
+          enough({}, there, most)) {
         Break("needless", fmt::format("pods have to go for {}, which fits on {}", key, there.name));
       }
     }

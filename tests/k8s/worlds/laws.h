@@ -4,6 +4,7 @@
 #ifndef BATON_TESTS_K8S_WORLDS_LAWS_H_
 #define BATON_TESTS_K8S_WORLDS_LAWS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -66,6 +67,13 @@ class Laws {
   std::string UidOfTold(const std::string& key) const;
   // It has a place by decision, or its pod is on a node and not about to go.
   bool HasLastingPlace(const ObjectName& name) const;
+  // For another that waits, until the pods that make room for it have gone.
+  bool IsKeptForMoves(const std::string& node, const std::string& from) const {
+    return std::any_of(kept_.begin(), kept_.end(), [&](const auto& kept) {
+      return kept.second == node && kept.first != from &&
+             world_.core().cluster().Find(kept.first) == nullptr;
+    });
+  }
   Pods All() const;
   static Pods On(const Pods& pods, const std::string& node, const Pods& without = {});
   std::vector<Waiter> Waiters();
@@ -88,6 +96,7 @@ class Laws {
   Violation broken_;
   std::map<std::string, devmgr::Placement> before_;  // as of the last step
   std::map<std::string, Preempting> preempting_;     // by the pod that they are for
+  std::map<std::string, std::string> kept_;          // nodes, by the pod for which others move
   std::map<std::string, Json> teams_told_;
   TeamSet teams_;  // as the core was told
 };
