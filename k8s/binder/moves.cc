@@ -15,7 +15,9 @@ namespace {
 std::optional<devmgr::PodRequest> RequestElsewhere(ClusterView& view, const ObjectCache& objects,
                                                    const std::string& key, int32_t priority) {
   const Entry* entry = objects.Find(key);
-  if (entry == nullptr || (entry->share && !entry->share->may_move)) return std::nullopt;
+  if (entry == nullptr || !(entry->share ? entry->share->may_move : entry->pod.has_value())) {
+    return std::nullopt;
+  }
   // There is none yet where a SharePod has just been given its place.
   if (const auto& pod = entry->pod) {
     if (!pod->may_move || pod->deleting || !pod->takes_room || !pod->ended.empty()) {
