@@ -20,7 +20,9 @@ case " \$* " in
     fi
     cat "$work/pods" ;;
   *" get pod "*" missing "*) echo 'Error from server (NotFound): pods "missing" not found' >&2; exit 1 ;;
-  *" get pod "*) echo "default/a|gpu-2" ;;
+  *" get pod "*" waits "*) printf 'vision/waits||Unschedulable: 0/1 nodes available\\ngpu-1: GPU 0: full' ;;
+  *" get pod "*" silent "*) echo "vision/silent||" ;;
+  *" get pod "*) echo "default/a|gpu-2|" ;;
   *" port-forward "*)
     if [ -e "$work/no-forward" ]; then
       echo 'error: pods "x" is forbidden: cannot create resource "pods/portforward"' >&2
@@ -96,6 +98,11 @@ check 1 "default/a" \$k explain a
 asked pod/baton-node-y
 check 1 'pods "missing" not found' \$k explain vision/missing
 asked '-n vision missing'
+# Of one that is on no node its condition says why.
+check 0 'pod vision/waits is on no node yet.
+Unschedulable: 0/1 nodes available
+gpu-1: GPU 0: full' \$k explain vision/waits
+check 1 "see kubectl describe pod" \$k explain vision/silent
 
 # A central batond has the books of all nodes, and is live where nodes have none.
 echo "\$two
