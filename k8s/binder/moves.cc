@@ -104,4 +104,11 @@ bool Moves::Keeps(const std::string& holder) const {
   return plan != plans_.end() && plan->second.begun;
 }
 
+void Moves::Forget(const std::vector<std::string>& pods) {
+  std::erase_if(plans_, [&](const auto& plan) {
+    return std::any_of(pods.begin(), pods.end(),
+                       [&](const std::string& pod) { return plan.second.pods.contains(pod); });
+  });
+}
+
 }  // namespace baton::k8s

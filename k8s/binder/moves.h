@@ -35,6 +35,8 @@ class Moves {
   std::vector<devmgr::Reservation> Keep(const std::set<std::string>& waiting);
   // It is to be kept in the next round too.
   bool Keeps(const std::string& holder) const;
+  // These go for another: no node is kept because they do.
+  void Forget(const std::vector<std::string>& pods);
 
  private:
   struct Plan {

@@ -361,6 +361,7 @@ void Rounds::Preempt(const devmgr::Proposal& proposal) {
     DropReservation(entry.key);
     return;
   }
+  moves_.Forget(displacement.pods);
   p_.events.Add(entry, false, "Preempting", "Preempting",
                 fmt::format("deleting {} pods {} on node {}", displacement.pods.size(),
                             WhyTheyGo(proposal.reclaims), displacement.node));
