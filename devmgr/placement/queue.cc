@@ -440,17 +440,17 @@ class Rounds {
       return Proposal{request.name, true, *std::move(found)};
     }
     const PodTest unprotected = ledger_.Unprotected(unit.team());
-    if (fates_[u] == Fate::kCeiling) {
-      displace.enough = [&](std::span<const PlacedPod* const> gone) {
-        return ledger_.Admit(request, unit.asked, gone).has_value();
-      };
+    auto found = DisplaceLower(u, displace, unprotected, false);
+    if (found && !KeepsGuarantees(unit, *found)) {
+      found = DisplaceLower(
+          u, displace, [&](const PlacedPod& pod) { return !ledger_.Covered(pod.request.name); },
+          false);
+      if (!found) found = DisplaceLower(u, displace, unprotected, true);
+      if (found && !KeepsGuarantees(unit, *found)) {
+        return Fail(ErrorCode::kExhausted,
+                    request.name + " would be beyond what its team is guaranteed");
+      }
     }
-    auto found = LeastDisturbance(
-        cluster_, modes_, request,
-        [&](const PlacedPod& pod) {
-          return pod.request.priority < request.priority && unprotected(pod);
-        },
-        displace);
     if (!found) return tl::unexpected(found.error());
     if (!IsAllowed(request, *found)) {
       return Fail(ErrorCode::kExhausted, request.name + " would be beyond its team's ceiling");
@@ -458,12 +458,46 @@ class Rounds {
     return Proposal{request.name, false, *std::move(found)};
   }
 
+  // Pods of lower priority that may go. `guaranteed`: enough of them for its room to be within a
+  // guarantee of its team.
+  Result<Displacement> DisplaceLower(size_t u, DisplacementOptions displace, const PodTest& may_go,
+                                     bool guaranteed) const {
+    const Unit& unit = units_[u];
+    const bool ceiling = fates_[u] == Fate::kCeiling;
+    if (ceiling || guaranteed) {
+      displace.enough = [&, ceiling, guaranteed](std::span<const PlacedPod* const> gone) {
+        return (!ceiling || ledger_.Admit(unit.first(), unit.asked, gone).has_value()) &&
+               (!guaranteed || ledger_.Entitled(unit.team(), unit.asked, gone));
+      };
+    }
+    return LeastDisturbance(
+        cluster_, modes_, unit.first(),
+        [&](const PlacedPod& pod) {
+          return pod.request.priority < unit.first().priority && may_go(pod);
+        },
+        displace);
+  }
+
+  // A pod that a guarantee covers goes only for one that is guaranteed its room then. Else pods
+  // could go in a circle: the covered one for one of its own team that is above it, that one for
+  // one of another team above both, and that one again for what the first is guaranteed.
+  bool KeepsGuarantees(const Unit& unit, const Displacement& displacement) const {
+    const std::vector<const PlacedPod*> gone = PodsOf(displacement);
+    return std::none_of(gone.begin(), gone.end(),
+                        [&](const PlacedPod* pod) { return ledger_.Covered(pod->request.name); }) ||
+           ledger_.Entitled(unit.team(), TakenBy(displacement.placement), gone);
+  }
+
   // Ceilings allow what the pod takes where it would go, which may be more than it asks for: a
   // whole GPU has all of its memory.
   bool IsAllowed(const PodRequest& request, const Displacement& displacement) const {
-    std::vector<const PlacedPod*> gone;
-    for (const std::string& name : displacement.pods) gone.push_back(cluster_.Find(name));
-    return ledger_.Admit(request, TakenBy(displacement.placement), gone).has_value();
+    return ledger_.Admit(request, TakenBy(displacement.placement), PodsOf(displacement))
+        .has_value();
+  }
+  std::vector<const PlacedPod*> PodsOf(const Displacement& displacement) const {
+    std::vector<const PlacedPod*> pods;
+    for (const std::string& name : displacement.pods) pods.push_back(cluster_.Find(name));
+    return pods;
   }
 
   // Those that find no room and are of a team that would come first even after it had been given

@@ -225,10 +225,7 @@ Result<void> Ledger::Admit(const PodRequest& request, const Amount& more,
                            std::span<const PlacedPod* const> without) const {
   for (const size_t q : quotas_.Chain(TeamOf(request.team))) {
     const Quota& quota = quotas_.all()[q];
-    Amount use = uses_[q];
-    for (const PlacedPod* pod : without) {
-      if (IsOfTeam(TeamOf(pod->request.team), quota.team)) Subtract(use, TakenBy(pod->placement));
-    }
+    const Amount use = UseWithout(q, without);
     for (const Resource& resource : kResources) {
       const auto& ceiling = quota.*resource.ceiling;
       if (!ceiling || more.*resource.amount == 0 ||
@@ -245,15 +242,26 @@ Result<void> Ledger::Admit(const PodRequest& request, const Amount& more,
   return {};
 }
 
-std::optional<size_t> Ledger::Guarantor(std::string_view team, const Amount& more) const {
+Amount Ledger::UseWithout(size_t quota, std::span<const PlacedPod* const> without) const {
+  Amount use = uses_[quota];
+  for (const PlacedPod* pod : without) {
+    if (!IsOfTeam(TeamOf(pod->request.team), quotas_.all()[quota].team)) continue;
+    Subtract(use, TakenBy(pod->placement));
+  }
+  return use;
+}
+
+std::optional<size_t> Ledger::Guarantor(std::string_view team, const Amount& more,
+                                        std::span<const PlacedPod* const> without) const {
   for (const size_t q : quotas_.Chain(TeamOf(team))) {
-    if (Guarantees(quotas_.all()[q], Sum(uses_[q], more))) return q;
+    if (Guarantees(quotas_.all()[q], Sum(UseWithout(q, without), more))) return q;
   }
   return std::nullopt;
 }
 
-bool Ledger::Entitled(std::string_view team, const Amount& more) const {
-  return Guarantor(team, more).has_value();
+bool Ledger::Entitled(std::string_view team, const Amount& more,
+                      std::span<const PlacedPod* const> without) const {
+  return Guarantor(team, more, without).has_value();
 }
 
 void Ledger::Cover() const {
@@ -323,11 +331,11 @@ PodTest Ledger::Unprotected(std::string_view for_team) const {
   };
 }
 
-bool Ledger::Borrowed(std::string_view name) const {
+bool Ledger::Covered(std::string_view name) const {
   const auto it = pods_.find(name);
   if (it == pods_.end()) return false;
   Cover();
-  return it->second.covered == 0;
+  return it->second.covered != 0;
 }
 
 std::string Ledger::Standing(std::string_view team) const {

@@ -95,8 +95,10 @@ class Ledger {
   // have gone.
   Result<void> Admit(const PodRequest& request, const Amount& more,
                      std::span<const PlacedPod* const> without = {}) const;
-  // Whether that much more is within the guarantee of the pod's team, or of one above it.
-  bool Entitled(std::string_view team, const Amount& more) const;
+  // Whether that much more is within the guarantee of the pod's team, or of one above it; `without`
+  // likewise.
+  bool Entitled(std::string_view team, const Amount& more,
+                std::span<const PlacedPod* const> without = {}) const;
   // Whether a pod that is placed may have to go for one of `team` that is entitled to `more`: it is
   // outside the team that guarantees that (the lowest one), and not covered by a guarantee of its
   // own, that of a team which does not contain `team` too. None where it is not entitled. The test
@@ -105,8 +107,8 @@ class Ledger {
   // Whether no guarantee is broken if a placed pod goes for one of `team`: none covers it but those
   // that are guaranteed to `team` too.
   PodTest Unprotected(std::string_view team) const;
-  // Whether it is covered by no guarantee. False where there are no quotas at all.
-  bool Borrowed(std::string_view pod) const;
+  // Whether a guarantee covers it.
+  bool Covered(std::string_view pod) const;
 
   // "team research/vision uses 3.5 GPUs, 3.0 of them guaranteed and 0.5 borrowed, of 5.0 at most".
   // Empty where no quota concerns the team.
@@ -130,7 +132,10 @@ class Ledger {
   void Cover() const;
   bool Protected(const Entry& pod, std::string_view team) const;
   // The lowest of the team's quotas whose guarantee has room for that; nothing: none has.
-  std::optional<size_t> Guarantor(std::string_view team, const Amount& more) const;
+  std::optional<size_t> Guarantor(std::string_view team, const Amount& more,
+                                  std::span<const PlacedPod* const> without = {}) const;
+  // What the quota's teams use without those.
+  Amount UseWithout(size_t quota, std::span<const PlacedPod* const> without) const;
 
   const Quotas& quotas_;
   std::vector<Team> teams_;

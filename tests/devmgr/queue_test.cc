@@ -163,6 +163,30 @@ TEST(Schedule, WhatIsReclaimedIsNotBorrowedAgain) {
   EXPECT_TRUE(second.proposals.empty());
 }
 
+TEST(Schedule, WhatAGuaranteeCoversGoesOnlyForWhatItWillCover) {
+  const auto quotas = Quotas::Make({{"b", kGpu, {}, {}, {}}});
+  ASSERT_TRUE(quotas);
+  Cluster cluster = ClusterOf(1, 2);
+  for (const auto& [name, team] : {std::pair{"low", "b"}, std::pair{"other", "c"}}) {
+    const PodRequest pod = PodOf(name, kGpu, 1, 0, team);
+    ASSERT_TRUE(cluster.Commit(pod, *cluster.Decide(pod)));
+  }
+  const auto displaced_for = [&](const PodRequest& pod) {
+    const std::vector<WaitingPod> waiting = {Waiting(pod, 1)};
+    const Round round = Schedule(cluster, SmallModes(), waiting, *quotas, {}, {});
+    return round.proposals.empty() ? std::vector<std::string>()
+                                   : round.proposals[0].displacement.pods;
+  };
+  // Two GPUs are more than the team is guaranteed: whoever is above it could take them, and "low"
+  // would have them back by the guarantee.
+  EXPECT_TRUE(displaced_for(PodOf("two", kGpu, 2, 5, "b")).empty());
+  EXPECT_EQ(displaced_for(PodOf("one", kGpu, 1, 5, "c")), std::vector<std::string>{"other"});
+  ASSERT_TRUE(cluster.Delete("other"));
+  const PodRequest above = PodOf("above", kGpu, 1, 9, "c");
+  ASSERT_TRUE(cluster.Commit(above, *cluster.Decide(above)));
+  EXPECT_EQ(displaced_for(PodOf("one", kGpu, 1, 5, "b")), std::vector<std::string>{"low"});
+}
+
 TEST(Schedule, ProposalsShareNeitherPodsNorNodes) {
   Cluster cluster = ClusterOf(2, 1);
   for (const char* name : {"low-0", "low-1"}) {

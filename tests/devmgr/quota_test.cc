@@ -97,10 +97,10 @@ TEST(Ledger, SaysWhoUsesWhatAndWhy) {
   EXPECT_EQ(reclaim.error().message.substr(0, 62),
             "v5 asks for 1.0 GPUs, which is not within a guarantee: team re");
   // The smaller one is what is borrowed: the larger three fill the guarantee.
-  EXPECT_TRUE(ledger.Borrowed("v4"));
-  EXPECT_FALSE(ledger.Borrowed("v1"));
+  EXPECT_FALSE(ledger.Covered("v4"));
+  EXPECT_TRUE(ledger.Covered("v1"));
   ledger.Remove("v1");
-  EXPECT_FALSE(ledger.Borrowed("v4"));
+  EXPECT_TRUE(ledger.Covered("v4"));
   EXPECT_TRUE(ledger.Admit(whole, AskedBy(whole)));
 }
 
@@ -217,7 +217,7 @@ RC_GTEST_PROP(QuotaLaw, ReclaimIsLeastAndNeverBreaksAGuarantee, ()) {
     auto covered = CoveredBy(cluster, quotas);
     if (!quotas.all().empty()) {
       for (const auto& [name, pod] : cluster.pods()) {
-        RC_ASSERT(ledger.Borrowed(name) == covered[name].empty());
+        RC_ASSERT(ledger.Covered(name) == !covered[name].empty());
       }
     }
     PodRequest request = RandomPod(random, "new");
@@ -317,7 +317,7 @@ RC_GTEST_PROP(QuotaLaw, TheLedgerKeptIsTheLedgerMadeAnew, ()) {
     const Ledger anew(quotas, cluster);
     for (size_t q = 0; q < quotas.all().size(); ++q) RC_ASSERT(kept.UseOf(q) == anew.UseOf(q));
     for (const auto& [pod, placed] : cluster.pods()) {
-      RC_ASSERT(kept.Borrowed(pod) == anew.Borrowed(pod));
+      RC_ASSERT(kept.Covered(pod) == anew.Covered(pod));
     }
   }
 }

@@ -73,6 +73,20 @@ bool Guarantees::Entitled(const std::string& team, const Sum& more) const {
   return Guarantor(team, more) != nullptr;
 }
 
+bool Guarantees::EntitledWithout(const std::string& team, const Sum& more, const Pods& gone) const {
+  return std::any_of(quotas_.begin(), quotas_.end(), [&](const devmgr::Quota& quota) {
+    if (!quota.guarantees() || !IsIn(team, quota.team)) return false;
+    Sum with = more;
+    if (const auto use = uses_.find(quota.team); use != uses_.end()) with += use->second;
+    for (const devmgr::PlacedPod* pod : gone) {
+      if (!IsIn(TeamOf(*pod), quota.team)) continue;
+      with.share -= SumOf(pod->placement).share;
+      with.memory_mib -= SumOf(pod->placement).memory_mib;
+    }
+    return Within(with, quota.guaranteed_share, quota.guaranteed_memory_mib);
+  });
+}
+
 bool Guarantees::Protected(const std::string& pod, const std::string& team) const {
   const auto by = covered_by_.find(pod);
   return by != covered_by_.end() &&

@@ -25,7 +25,10 @@ class Guarantees {
   bool Entitled(const std::string& team, const Sum& more) const;
   // Whether the pod may have to go for one of `team` that is entitled to `more`.
   bool Reclaimable(const devmgr::PlacedPod& pod, const std::string& team, const Sum& more) const;
-  // Whether a guarantee that `team` has no part in covers it.
+  // The same once these have gone.
+  bool EntitledWithout(const std::string& team, const Sum& more, const Pods& gone) const;
+  // Whether a guarantee covers it; and whether one that `team` has no part in does.
+  bool Covered(const std::string& pod) const { return covered_by_.contains(pod); }
   bool Protected(const std::string& pod, const std::string& team) const;
   // The path of a team whose ceiling so much more would break; empty: none. `gone`: pods that go.
   std::string Broken(const std::string& team, const Sum& more, const Pods& gone = {}) const;

@@ -44,18 +44,6 @@ std::string ReasonOf(const Json& object, const char* type) {
 
 Laws::Laws(World& world, LawOptions options) : world_(world), options_(options) { Restarted(); }
 
-void Laws::Break(std::string_view law, std::string text) {
-  if (broken_.law.empty()) broken_ = {std::string(law), std::move(text)};
-}
-
-void Laws::Restarted() {
-  before_.clear();
-  preempting_.clear();
-  kept_.clear();
-  teams_told_.clear();
-  teams_ = {};
-}
-
 Pods Laws::All() const {
   Pods pods;
   for (const auto& [name, pod] : world_.leader().core().cluster().pods()) pods.push_back(&pod);
@@ -376,7 +364,9 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
         Break("reclaim", victim + " has to go for " + key + ", and has not borrowed from it");
       } else if (!reclaims && pod->request.priority >= wish->priority) {
         Break("priority", victim + " has to go for " + key + " of no higher priority");
-      } else if (!reclaims && guarantees.Protected(victim, wish->team)) {
+      } else if (!reclaims && (guarantees.Protected(victim, wish->team) ||
+                               (guarantees.Covered(victim) &&
+                                !guarantees.EntitledWithout(wish->team, more, gone)))) {
         Break("priority", victim + ", which is guaranteed its room, has to go for " + key);
       }
     }
@@ -396,8 +386,13 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
     const Sum most = MostOf(wish->request, nodes);
     const auto enough = [&](const Pods& without, const NodeSeen& there, const Sum& sum,
                             Takes takes = Takes::kAtMost) {
+      // What a guarantee covers goes only for one that is guaranteed its room then.
+      const bool covered = !reclaims && std::any_of(without.begin(), without.end(), [&](auto* pod) {
+        return guarantees.Covered(pod->request.name);
+      });
       return Fits(*wish, there, On(all, there.name, without), Near(*wish, all, without), takes) &&
-             guarantees.Broken(wish->team, sum, without).empty();
+             guarantees.Broken(wish->team, sum, without).empty() &&
+             (!covered || guarantees.EntitledWithout(wish->team, sum, without));
     };
     for (const NodeSeen& there : nodes) {
       if (there.name == node) {
@@ -606,11 +601,12 @@ void Laws::CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes)
       Break("waits", wish.key + " waits, and fits on " + node.name);
     }
     if (!wish.displaces) continue;
-    Pods lower, borrowed;
+    Pods lower, uncovered, borrowed;
     for (const devmgr::PlacedPod* pod : there) {
       if (pod->request.priority < wish.priority &&
           !guarantees.Protected(pod->request.name, wish.team)) {
         lower.push_back(pod);
+        if (!guarantees.Covered(pod->request.name)) uncovered.push_back(pod);
       }
       // What it takes must be guaranteed: beyond that it would have to go again.
       if (guarantees.Reclaimable(*pod, wish.team, most)) borrowed.push_back(pod);
@@ -619,7 +615,8 @@ void Laws::CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes)
       return !gone.empty() && Fits(wish, node, On(all, node.name, gone), Near(wish, all, gone)) &&
              guarantees.Broken(wish.team, most, gone).empty();
     };
-    if (would_fit(lower)) {
+    const bool guaranteed = guarantees.EntitledWithout(wish.team, most, lower);
+    if (would_fit(guaranteed ? lower : uncovered)) {
       Break("preempt", wish.key + " waits, and pods of lower priority are on " + node.name);
     }
     if (would_fit(borrowed)) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "k8s/types/team.h"
@@ -39,7 +40,13 @@ class Laws {
   const Violation& broken() const { return broken_; }
 
   // The core starts anew: what it has in mind is what the API has.
-  void Restarted();
+  void Restarted() {
+    before_.clear();
+    preempting_.clear();
+    kept_.clear();
+    teams_told_.clear();
+    teams_ = {};
+  }
   // After each step of the core.
   void AfterStep(const Effects& effects);
   // Nothing is under way and nothing ends.
@@ -60,7 +67,9 @@ class Laws {
     std::vector<std::string> victims;
   };
 
-  void Break(std::string_view law, std::string text);
+  void Break(std::string_view law, std::string text) {
+    if (broken_.law.empty()) broken_ = {std::string(law), std::move(text)};
+  }
   std::vector<NodeSeen> ToldNodes() const;
   std::vector<NodeSeen> Nodes();
   std::optional<Wish> ToldWish(const std::string& key) const;
