@@ -35,10 +35,6 @@ class Defragmenter {
     const auto now = cluster_.Decide(request);
     if (now) return DefragPlan{{}, *now, true, 0};
     if (now.error().code != ErrorCode::kExhausted) return tl::unexpected(now.error());
-    // Moves leave the sum of what is free as it is.
-    policy::ShareSum free;
-    for (const Node* node : cluster_.Nodes()) free += cluster_.FreeOn(node->name).share;
-    if (free < DemandOf(request)) return NoneMake(request, true);
     const bool all = CopyNodes();
     for (const auto& [name, pod] : copy_.pods()) {
       copy_.Learn(pod.request);
@@ -64,7 +60,11 @@ class Defragmenter {
       exact = exact && !broken_ && steps_ < stop_;
       if (broken_ || steps_ >= limit_) break;
     }
-    if (exact) return NoneMake(request, all);
+    if (exact) {
+      return Fail(ErrorCode::kExhausted,
+                  fmt::format("no {} moves of pods that may be moved{} make room for {}", moves_,
+                              all ? "" : " on the nodes looked at", request.name));
+    }
     return Fail(ErrorCode::kExhausted,
                 fmt::format("no moves were found that make room for {}; the search was given up "
                             "after {} looks at a node",
@@ -78,12 +78,6 @@ class Defragmenter {
     PlacedPod from;
     Placement to;
   };
-
-  Result<DefragPlan> NoneMake(const PodRequest& request, bool all) const {
-    return Fail(ErrorCode::kExhausted,
-                fmt::format("no {} moves of pods that may be moved{} make room for {}", moves_,
-                            all ? "" : " on the nodes looked at", request.name));
-  }
 
   // False: some were left out.
   bool CopyNodes() {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "devmgr/placement/defrag.h"
+#include "devmgr/placement/replay.h"
 
 namespace baton::k8s {
 namespace {
@@ -34,6 +35,14 @@ std::optional<devmgr::PodRequest> RequestElsewhere(ClusterView& view, const Obje
   return request;
 }
 
+// By time-slice and exclusive a pod takes what it asks for wherever it is, so moves leave the sum
+// of what is free as it is: where that is too little there is nothing to look for.
+bool HasTimeFor(const devmgr::Cluster& cluster, const devmgr::PodRequest& request) {
+  policy::ShareSum free;
+  for (const devmgr::Node* node : cluster.Nodes()) free += cluster.FreeOn(node->name).share;
+  return free >= devmgr::DemandOf(request);
+}
+
 std::string TextOf(const devmgr::DefragPlan& plan, const devmgr::Cluster& cluster) {
   std::string text;
   for (const devmgr::PodMove& move : plan.moves) {
@@ -54,8 +63,10 @@ std::string Moves::Propose(const Entry& waiting, const PodNeeds& needs, const de
   if (const auto plan = plans_.find(waiting.key); plan != plans_.end() && plan->second.begun) {
     return "node " + plan->second.node + " is kept for it while pods that make room for it end";
   }
+  plans_.erase(waiting.key);
   devmgr::PodRequest request = waiting.request();
   request.off_nodes = view_.OffNodes(needs);
+  if (!HasTimeFor(view_.cluster(), request)) return "";
   const devmgr::DefragOptions options{.moves = 2, .steps = 1'000, .nodes = 64, .off = kept};
   const auto found = devmgr::Defrag(
       view_.cluster(), ClusterModes(), request,
@@ -63,7 +74,6 @@ std::string Moves::Propose(const Entry& waiting, const PodNeeds& needs, const de
         return RequestElsewhere(view_, objects_, pod.request.name, request.priority);
       },
       options);
-  plans_.erase(waiting.key);
   if (!found || found->moves.empty()) return "";
   Plan plan{found->placement.node, {}};
   for (const devmgr::PodMove& move : found->moves) {

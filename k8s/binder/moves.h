@@ -28,7 +28,7 @@ class Moves {
 
   // Part of a sentence; empty: no moves were found. At most two pods move, of no higher priority,
   // of which Pod::may_move says that they may. Looked at are the 64 nodes with the most GPU time
-  // free that are not `kept`: it takes some milliseconds (docs/results/placement.md).
+  // free that are not `kept`: it takes 8 to 21 ms (docs/results/placement.md).
   std::string Propose(const Entry& waiting, const PodNeeds& needs, const devmgr::Names& kept);
 
   // What a round is to keep; once before each. `waiting`: the others get nothing any more.

@@ -112,9 +112,6 @@ TEST(Defrag, SaysWhyNot) {
   const PodRequest whole = PodOf("whole", 1'000'000);
   EXPECT_EQ(Defrag(cluster, SmallModes(), whole, Anyone).error().message,
             "no 4 moves of pods that may be moved make room for whole");
-  // Only where there is GPU time enough in all is there anything to look for.
-  ASSERT_TRUE(cluster.SetNode(NodeOf("b", 1)));
-  PutOnCard(cluster, "b-0", PodOf("two", 500'000));
   DefragOptions hasty;
   hasty.steps = 1;
   EXPECT_EQ(Defrag(cluster, SmallModes(), whole, Anyone, hasty).error().message,
@@ -197,8 +194,8 @@ RC_GTEST_PROP(DefragLaw, PlansCanBeCarriedOutAndTouchOnlyWhatMayBeMoved, ()) {
   };
   DefragOptions options;
   options.steps = 20'000;
-  if (random.OneIn(2)) options.nodes = static_cast<size_t>(random.Between(1, 3));
-  if (random.OneIn(2)) options.off = {cluster.Nodes().back()->name};
+  if (random.OneIn(4)) options.nodes = static_cast<size_t>(random.Between(1, 3));
+  if (random.OneIn(4)) options.off = {cluster.Nodes().back()->name};
   const auto plan = Defrag(cluster, SmallModes(), request, moved_as, options);
   RC_CLASSIFY(plan && plan->moves.size() > 1, "several moves");
   RC_CLASSIFY(plan && plan->moves.size() == 1, "one move");

@@ -114,6 +114,9 @@ echo "node|baton-node-x|gpu-1|frontend agent|
 central|baton-central|cpu-1|batond agent|nodes" > "$work/pods"
 check 0 GPU- \$k status
 asked pod/baton-central
+check 0 'pod vision/waits is on no node yet.' \$k explain vision/waits
+check 1 "vision/missing" \$k explain vision/missing
+asked pod/baton-central
 
 # A page with a token is not asked without one.
 echo 'node|baton-node-x|gpu-1|batond agent|https' > "$work/pods"

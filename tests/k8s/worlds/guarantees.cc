@@ -57,12 +57,21 @@ Guarantees::Guarantees(const std::vector<devmgr::Quota>& quotas, const Pods& pod
   }
 }
 
+Sum Guarantees::UseWith(const devmgr::Quota& quota, Sum more, const Pods& gone) const {
+  if (const auto use = uses_.find(quota.team); use != uses_.end()) more += use->second;
+  for (const devmgr::PlacedPod* pod : gone) {
+    if (!IsIn(TeamOf(*pod), quota.team)) continue;
+    more.share -= SumOf(pod->placement).share;
+    more.memory_mib -= SumOf(pod->placement).memory_mib;
+  }
+  return more;
+}
+
 const devmgr::Quota* Guarantees::Guarantor(const std::string& team, const Sum& more) const {
   const devmgr::Quota* lowest = nullptr;
   for (const devmgr::Quota& quota : quotas_) {
     if (!quota.guarantees() || !IsIn(team, quota.team)) continue;
-    Sum with = more;
-    if (const auto use = uses_.find(quota.team); use != uses_.end()) with += use->second;
+    const Sum with = UseWith(quota, more, {});
     if (!Within(with, quota.guaranteed_share, quota.guaranteed_memory_mib)) continue;
     if (lowest == nullptr || quota.team.size() > lowest->team.size()) lowest = &quota;
   }
@@ -76,13 +85,7 @@ bool Guarantees::Entitled(const std::string& team, const Sum& more) const {
 bool Guarantees::EntitledWithout(const std::string& team, const Sum& more, const Pods& gone) const {
   return std::any_of(quotas_.begin(), quotas_.end(), [&](const devmgr::Quota& quota) {
     if (!quota.guarantees() || !IsIn(team, quota.team)) return false;
-    Sum with = more;
-    if (const auto use = uses_.find(quota.team); use != uses_.end()) with += use->second;
-    for (const devmgr::PlacedPod* pod : gone) {
-      if (!IsIn(TeamOf(*pod), quota.team)) continue;
-      with.share -= SumOf(pod->placement).share;
-      with.memory_mib -= SumOf(pod->placement).memory_mib;
-    }
+    const Sum with = UseWith(quota, more, gone);
     return Within(with, quota.guaranteed_share, quota.guaranteed_memory_mib);
   });
 }
@@ -104,13 +107,7 @@ bool Guarantees::Reclaimable(const devmgr::PlacedPod& pod, const std::string& te
 std::string Guarantees::Broken(const std::string& team, const Sum& more, const Pods& gone) const {
   for (const devmgr::Quota& quota : quotas_) {
     if (!IsIn(team, quota.team)) continue;
-    Sum with = more;
-    if (const auto use = uses_.find(quota.team); use != uses_.end()) with += use->second;
-    for (const devmgr::PlacedPod* pod : gone) {
-      if (!IsIn(TeamOf(*pod), quota.team)) continue;
-      with.share -= SumOf(pod->placement).share;
-      with.memory_mib -= SumOf(pod->placement).memory_mib;
-    }
+    const Sum with = UseWith(quota, more, gone);
     // Of what it asks nothing more of there is nothing to refuse.
     const auto over = [](uint64_t asked, uint64_t sum, const std::optional<uint64_t>& ceiling) {
       return ceiling && asked > 0 && sum > *ceiling;

@@ -34,6 +34,8 @@ class Guarantees {
   std::string Broken(const std::string& team, const Sum& more, const Pods& gone = {}) const;
 
  private:
+  // What those of the quota's team would use with so much more, once these have gone.
+  Sum UseWith(const devmgr::Quota& quota, Sum more, const Pods& gone) const;
   const devmgr::Quota* Guarantor(const std::string& team, const Sum& more) const;
 
   const std::vector<devmgr::Quota>& quotas_;

@@ -345,6 +345,7 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
   }
   for (const Note& note : effects.notes) {
     const std::string key = NameOf(note.about).Text();
+    // "node NAME is kept until ..."
     if (note.reason == "KeepingNode") kept_[key] = note.text.substr(5, note.text.find(" is ") - 5);
     if (note.reason != "Preempting") continue;
     const size_t on = note.text.rfind(" on node ");
