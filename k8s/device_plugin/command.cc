@@ -32,6 +32,7 @@ struct PluginFlags {
   uint32_t report_every_s = 10;
   std::string identity = "cgroup";
   bool no_plugin = false;
+  bool whole_cards = false;
   bool dra = false;
   std::string kubelet_dir = "/var/lib/kubelet";
   std::string cdi_dir = "/var/run/cdi";
@@ -78,7 +79,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
   const std::vector<HookMount> mounts =
       HookMounts({.socket_dir = flags.pod_socket_dir, .host_hook_dir = flags.hook_dest});
   const std::string hook_file = flags.hook_dest + "/libbaton.so";
-  std::optional<PluginServer> shares, memory;
+  std::optional<PluginServer> shares, memory, whole;
   if (!flags.no_plugin && !flags.dra) {
     const auto of = [&](std::string_view resource, const char* endpoint) {
       PluginServerOptions options;
@@ -93,6 +94,13 @@ Result<void> ServeNode(const PluginFlags& flags) {
     of_shares.hook_file = hook_file;
     shares.emplace(of_shares);
     memory.emplace(of(kMemoryResource, "baton-gpu-memory.sock"));
+    if (flags.whole_cards) {
+      PluginServerOptions of_whole = of(kWholeResource, "baton-gpu-whole.sock");
+      // A pod that the binder placed says which GPUs it has. One that came by another way gets
+      // none, also where its image asks for all.
+      of_whole.environment = {{"NVIDIA_VISIBLE_DEVICES", "void"}};
+      whole.emplace(of_whole);
+    }
   }
   EventRecorderOptions event_options;
   event_options.controller = "baton.dev/node";
@@ -125,6 +133,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
   options.on_cards = [&](const std::vector<PluginCard>& cards) {
     if (!shares) return;
     shares->SetDevices(ShareDevices(cards));
+    if (whole) whole->SetDevices(WholeDevices(cards));
     auto units = MemoryDevices(cards, flags.memory_unit_mib);
     if (units) {
       memory->SetDevices(std::move(*units));
@@ -184,12 +193,21 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
                    "ticket, where no kubelet starts the pods")
       ->check(CLI::IsMember({"cgroup", "ticket"}))
       ->capture_default_str();
-  command->add_flag("--no-plugin", flags->no_plugin,
-                    "Do not register with the kubelet; whoever starts the pods mounts the hook");
+  CLI::Option* no_plugin = command->add_flag(
+      "--no-plugin", flags->no_plugin,
+      "Do not register with the kubelet; whoever starts the pods mounts the hook");
+  CLI::Option* whole_cards =
+      command
+          ->add_flag(
+              "--whole-cards", flags->whole_cards,
+              "Also offer whole GPUs, as nvidia.com/gpu, to pods that Baton's binder places: "
+              "in place of NVIDIA's device plugin, which must not run on the node then")
+          ->excludes(no_plugin);
   CLI::Option* dra = command->add_flag(
       "--dra", flags->dra,
       "Give the node's GPUs to ResourceClaims of Kubernetes 1.34 or later, as the "
       "driver gpu.baton.dev, instead of to pods that request baton.dev/gpu-share");
+  dra->excludes(whole_cards);
   command
       ->add_option("--kubelet-dir", flags->kubelet_dir,
                    "With --dra: the kubelet's folder, at the same path as on the node")

@@ -67,6 +67,12 @@ std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards) {
   return devices;
 }
 
+std::vector<PluginDevice> WholeDevices(const std::vector<PluginCard>& cards) {
+  std::vector<PluginDevice> devices;
+  for (const PluginCard& card : cards) AddDevices(card, 1, devices);
+  return devices;
+}
+
 Result<std::vector<PluginDevice>> MemoryDevices(const std::vector<PluginCard>& cards,
                                                 uint32_t unit_mib) {
   if (unit_mib == 0) return Fail(ErrorCode::kInvalid, "--memory-unit is at least 1 MiB");

@@ -1,6 +1,6 @@
-// What the kubelet is told of a node's GPUs: devices, of which containers get whole ones. A share
-// is a percent of one GPU, memory comes in units of so many MiB. Which GPU a container really
-// has, the binder said; the kubelet only counts. Pure.
+// What the kubelet is told of a node's GPUs: devices, of which containers get a number. A share is
+// a percent of one GPU, memory comes in units of so many MiB, whole GPUs count as one each. Which
+// GPU a container really has, the binder said; the kubelet only counts. Pure.
 #ifndef BATON_K8S_DEVICE_PLUGIN_DEVICE_LIST_H_
 #define BATON_K8S_DEVICE_PLUGIN_DEVICE_LIST_H_
 
@@ -41,6 +41,8 @@ inline constexpr size_t kListBytesMax = (size_t{7} << 20) / 2;
 
 // 100 for each GPU.
 std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards);
+// One for each GPU.
+std::vector<PluginDevice> WholeDevices(const std::vector<PluginCard>& cards);
 // The GPU's memory in units, rounded up: a container may ask for all of it. kInvalid: the list is
 // longer than kListBytesMax, or the unit is 0; the sentence says which unit would do.
 Result<std::vector<PluginDevice>> MemoryDevices(const std::vector<PluginCard>& cards,

@@ -139,6 +139,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
       }
       auto* given = answer->add_container_responses();
       (*given->mutable_annotations())[options_.resource + "-counted"] = counted;
+      for (const auto& [name, value] : options_.environment) (*given->mutable_envs())[name] = value;
       for (const HookMount& mount : options_.mounts) {
         auto* row = given->add_mounts();
         row->set_container_path(mount.container_path);

@@ -5,6 +5,7 @@
 #define BATON_K8S_DEVICE_PLUGIN_PLUGIN_SERVER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct PluginServerOptions {
   // be in `hook_file` then, as this process sees it: else no container gets the resource.
   std::vector<HookMount> mounts{};
   std::string hook_file{};
+  // Set in each container that gets the resource, unless its pod sets it otherwise.
+  std::map<std::string, std::string> environment{};
 };
 
 // Thread safe.

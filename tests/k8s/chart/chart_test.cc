@@ -39,6 +39,8 @@ void CompareOff(const Json& values, const Json& everything, const std::string& w
   }
   // A digest wins over a tag, and another name would only hide names that the templates spell out.
   if (where == ".image.tag" || where == ".fullnameOverride") return;
+  // Not together with `dra`.
+  if (where == ".node.wholeCards") return;
   if (values == Json(false) || values == Json("") || (values.is_structured() && values.empty())) {
     EXPECT_FALSE(everything.is_null() || everything == values) << where;
   } else if (values == Json(true)) {
@@ -313,6 +315,18 @@ void MakesItsOwnKeys(const std::vector<Json>& objects) {
 
 TEST(Chart, OneBatondForTheClusterMakesItsOwnKeys) {
   MakesItsOwnKeys(Documents(Rendered("central")));
+}
+
+TEST(Chart, OneValueIsAllThatWholeGpusNeed) {
+  if (Shell("command -v helm").first != 0) GTEST_SKIP() << "helm was not found";
+  const std::string render = "helm template baton " + kChart + " --set node.wholeCards=true";
+  const auto [status, said] = Shell(render);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_NE(said.find("- --whole-cards\n"), said.npos);
+  EXPECT_NE(said.find("r == \"nvidia.com/gpu\""), said.npos) << "the webhook sees such pods";
+  const auto [refused, why] = Shell(render + " --set dra.enabled=true");
+  EXPECT_NE(refused, 0);
+  EXPECT_NE(why.find("dra.extendedResourceName"), why.npos) << why;
 }
 
 TEST(Chart, OneValueIsAllThatACentralBatondNeeds) {

@@ -52,6 +52,17 @@ TEST(DeviceList, GpuIsAHundredSharesPlusMemoryUnits) {
   }
 }
 
+TEST(DeviceList, WholeGpusCountOneEach) {
+  auto cards = Cards(3, 1000);
+  cards[2].healthy = false;
+  const auto whole = WholeDevices(cards);
+  ASSERT_EQ(whole.size(), 3u);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(CardOfDevice(whole[i].id), cards[i].uuid);
+    EXPECT_EQ(whole[i].healthy, cards[i].healthy);
+  }
+}
+
 TEST(DeviceList, DeviceIdsFitTheKubeletsLimit) {
   const std::vector<PluginCard> cards{{std::string(100, 'x') + "-end", 1 << 20, true}};
   const auto memory = MemoryDevices(cards, 64);
@@ -187,6 +198,7 @@ TEST_F(Plugin, AllocationNeverContradictsTheBinder) {
   const auto given = kubelet_.Allocate(kShare, *preferred);
   ASSERT_TRUE(given) << given.error().message;
   EXPECT_EQ(given->other, 0u) << "only folders of the node, and those read-only";
+  EXPECT_TRUE(given->environment.empty());
   EXPECT_EQ(given->mounts,
             (std::map<std::string, std::string>{{"/run/baton", "/run/b"},
                                                 {"/usr/local/lib/baton", hooks_.path()},

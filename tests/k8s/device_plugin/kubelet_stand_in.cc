@@ -170,8 +170,9 @@ Result<KubeletStandIn::Allocation> KubeletStandIn::Allocate(const std::string& r
   const auto& given = answer.container_responses(0);
   Allocation allocation;
   allocation.annotations = {given.annotations().begin(), given.annotations().end()};
-  allocation.other = given.envs().size() + static_cast<size_t>(given.devices_size()) +
-                     static_cast<size_t>(given.cdi_devices_size());
+  allocation.environment = {given.envs().begin(), given.envs().end()};
+  allocation.other =
+      static_cast<size_t>(given.devices_size()) + static_cast<size_t>(given.cdi_devices_size());
   for (const auto& mount : given.mounts()) {
     if (!mount.read_only()) ++allocation.other;
     allocation.mounts[mount.container_path()] = mount.host_path();

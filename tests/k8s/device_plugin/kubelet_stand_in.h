@@ -41,9 +41,10 @@ class KubeletStandIn {
                                           const std::vector<std::string>& must, int size);
   struct Allocation {
     std::map<std::string, std::string> annotations;
+    std::map<std::string, std::string> environment;
     std::map<std::string, std::string>
         mounts;        // path in the container: path on the node; read-only
-    size_t other = 0;  // environment, devices, writable mounts
+    size_t other = 0;  // devices, writable mounts
   };
   Result<Allocation> Allocate(const std::string& resource, const std::vector<std::string>& ids);
 

@@ -13,7 +13,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/inject.h"
 #include "tests/end_to_end/fixture.h"
+#include "tests/k8s/device_plugin/kubelet_stand_in.h"
 #include "tests/k8s/end_to_end/node_stand_in.h"
 #include "tests/k8s/end_to_end/programs.h"
 #include "tests/k8s/end_to_end/real_api_server.h"
@@ -41,13 +44,23 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
       config_ = stand_in_->config();
     }
     client_ = Must(Client::Make(config_));
-    StartCluster({.transport = bench::Transport::kUnix});
-    MustDo(CreateNode(*client_, kNode, 1, 16 * 1024));
-    agent_ = StartProgram(folder_, "agent",
-                          {"baton-k8s", "device-plugin", "--node", kNode, "--socket-dir",
-                           cluster().SocketDir(0), "--no-plugin", "--listen", "", "--report-every",
-                           "2", "--identity", NodeStandIn::HasCgroups() ? "cgroup" : "ticket",
-                           "--kubeconfig", Kubeconfig("baton-node")});
+  }
+  // A node of so many GPUs with what Baton runs there, and the binder.
+  void StartNode(int gpus, const std::vector<std::string>& agent_flags) {
+    bench::ClusterOptions options{.transport = bench::Transport::kUnix};
+    options.gpus = gpus;
+    StartCluster(options);
+    MustDo(CreateNode(*client_, kNode, gpus, 16 * 1024));
+    std::vector<std::string> agent = {
+        "baton-k8s",      "device-plugin",
+        "--node",         kNode,
+        "--socket-dir",   cluster().SocketDir(0),
+        "--listen",       "",
+        "--report-every", "2",
+        "--identity",     NodeStandIn::HasCgroups() ? "cgroup" : "ticket",
+        "--kubeconfig",   Kubeconfig("baton-node")};
+    agent.insert(agent.end(), agent_flags.begin(), agent_flags.end());
+    agent_ = StartProgram(folder_, "agent", agent);
     ASSERT_TRUE(WaitUntil(
         [&] {
           return client_->Get(resources::kGpuNodes, {"", kNode}).has_value();
@@ -143,6 +156,7 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
 };
 
 TEST_P(SharesOnKubernetes, AreWhatWasAskedForAndFollowAPatch) {
+  StartNode(1, {"--no-plugin"});
   const std::map<std::string, std::string> asked = {{"a", "60"}, {"b", "30"}, {"c", "10"}};
   for (const auto& [name, request] : asked) Apply(name, request);
   ASSERT_TRUE(WaitUntil(
@@ -233,6 +247,7 @@ TEST_P(SharesOnKubernetes, AreWhatWasAskedForAndFollowAPatch) {
 }
 
 TEST_P(SharesOnKubernetes, OutliveTheirPods) {
+  StartNode(1, {"--no-plugin"});
   const std::vector<std::string> names = {"a", "b", "c"};
   Apply("a", "30");
   Apply("b", "20", "OnFailure");
@@ -281,6 +296,93 @@ TEST_P(SharesOnKubernetes, OutliveTheirPods) {
       },
       "pods with processes", seconds(30)))
       << Must(cluster().Status(0)).dump(1);
+}
+
+// Pods that know nothing of Baton, on a node without NVIDIA's device plugin.
+TEST_P(SharesOnKubernetes, WholeGpusNeedNoPluginOfNvidias) {
+  constexpr const char* kWhole = "nvidia.com/gpu";
+  const std::string hook = std::filesystem::canonical(BATON_PROGRAMS "/../lib");
+  const TempFolder plugins;
+  KubeletStandIn kubelet(plugins.path());
+  kubelet.Start();
+  StartNode(2, {"--whole-cards", "--plugin-dir", plugins.path(), "--hook-dest", hook});
+  ASSERT_TRUE(WaitUntil(
+      [&] {
+        return kubelet.Allocatable(kWhole) == 2 &&
+               kubelet.Allocatable(std::string(kShareResource)) == 200;
+      },
+      seconds(20)))
+      << TailOf(folder_ / "agent.log");
+  const Json counted{{kWhole, std::to_string(kubelet.Allocatable(kWhole))}};
+  MustDo(client_->Patch(resources::kNodes, {"", kNode}, PatchKind::kMerge,
+                        {{"status", {{"capacity", counted}, {"allocatable", counted}}}}, "status"));
+
+  // As the API server does, by the webhook.
+  const auto apply = [&](const std::string& name) {
+    Json pod{{"apiVersion", "v1"},
+             {"kind", "Pod"},
+             {"metadata", {{"name", name}, {"namespace", "default"}}},
+             {"spec",
+              {{"containers",
+                Json::array({{{"name", "main"},
+                              {"image", "registry.local/burn"},
+                              {"command", {cluster().Program("baton-burn"), "--seconds", "300"}},
+                              {"resources", {{"limits", {{kWhole, "1"}}}}}}})}}}};
+    EXPECT_TRUE(Must(Inject(pod, {})));
+    MustDo(client_->Create(resources::kPods, {"default", name}, pod));
+  };
+  const auto card_of = [&](const std::string& name) {
+    const auto pod = client_->Get(resources::kPods, {"default", name});
+    if (!pod) return std::string();
+    const auto placement = ReadPlacement(*pod);
+    return placement && *placement ? (*placement)->vgpus.at(0).card : std::string();
+  };
+  const auto runs = [&](const std::string& name) {
+    return WaitUntil([&] { return node_->PidOf("default/" + name) > 0; }, seconds(30));
+  };
+  Apply("share", "30");
+  ASSERT_TRUE(runs("share"));
+  apply("whole");
+  ASSERT_TRUE(runs("whole"));
+  apply("next");
+
+  // It sees the GPU that nobody else has, and that GPU's time is booked as its own.
+  const std::string whole = card_of("whole");
+  EXPECT_NE(whole, card_of("share"));
+  const auto environment = node_->EnvironmentOf("default/whole");
+  EXPECT_EQ(environment.at("NVIDIA_VISIBLE_DEVICES"), whole);
+  EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), whole);
+  EXPECT_FALSE(environment.contains("LD_PRELOAD"));
+  EXPECT_TRUE(cluster().WaitForStatus(
+      0,
+      [&](const Json& status) {
+        return std::any_of(
+            status.at("pods").begin(), status.at("pods").end(), [&](const Json& pod) {
+              return pod.at("name") == "default/whole" && pod.value("mode", "") == "exclusive";
+            });
+      },
+      "the pod with a whole GPU", seconds(20)))
+      << Must(cluster().Status(0)).dump(1);
+  // The kubelet has one left; the binder knows better.
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        const auto pod = client_->Get(resources::kPods, {"default", "next"});
+        return pod && pod->dump().find("PodScheduled") != std::string::npos;
+      },
+      seconds(20)));
+  EXPECT_LE(node_->PidOf("default/next"), 0);
+
+  // Whoever comes by another way than the binder gets a number of devices, and sees no GPU.
+  const auto devices = kubelet.plugins().at(kWhole).devices;
+  const auto given = kubelet.Allocate(kWhole, {devices.begin()->first});
+  ASSERT_TRUE(given) << given.error().message;
+  EXPECT_EQ(given->environment,
+            (std::map<std::string, std::string>{{"NVIDIA_VISIBLE_DEVICES", "void"}}));
+  EXPECT_TRUE(given->mounts.empty());
+
+  MustDo(client_->Delete(resources::kPods, {"default", "whole"}));
+  ASSERT_TRUE(runs("next"));
+  EXPECT_EQ(card_of("next"), whole);
 }
 
 std::map<std::string, double> SharesOnKubernetes::OnDevice(const std::vector<std::string>& pods,

@@ -254,9 +254,9 @@ clientConfig:
   expression: >-
     (has(object.spec.schedulerName) && object.spec.schedulerName == "baton") ||
     object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) &&
-    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }}{{ include "baton.foreignResources" . }})) ||
+    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if or .Values.webhook.wholeCards .Values.node.wholeCards }} || r == "nvidia.com/gpu"{{ end }}{{ include "baton.foreignResources" . }})) ||
     (has(object.spec.initContainers) && object.spec.initContainers.exists(c, has(c.resources) && has(c.resources.limits) &&
-    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if .Values.webhook.wholeCards }} || r == "nvidia.com/gpu"{{ end }}{{ include "baton.foreignResources" . }}))) ||
+    c.resources.limits.exists(r, r.startsWith("baton.dev/"){{ if or .Values.webhook.wholeCards .Values.node.wholeCards }} || r == "nvidia.com/gpu"{{ end }}{{ include "baton.foreignResources" . }}))) ||
     (has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith("baton.dev/") || k.contains(".container.baton.dev/"){{ with .Values.webhook.foreignNames }}{{ if .kai }} || k in ["gpu-fraction","gpu-memory"] || k.startsWith("nvidia.com/container."){{ end }}{{ end }}))
 # The binder's own words are checked already, and it goes on while the webhook is away.
 - name: not-by-the-binder
