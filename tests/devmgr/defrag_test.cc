@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/devmgr/small_cluster.h"
+#include "tests/scale.h"
 
 namespace baton::devmgr {
 namespace {
@@ -125,7 +126,7 @@ TEST(Defrag, SaysWhyNot) {
 
 RC_GTEST_PROP(DefragLaw, HasTheFewestMovesOfAllThatThereAre, ()) {
   Random random(*rc::gen::arbitrary<uint64_t>());
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < (kSanitized ? 2 : 6); ++i) {
     Cluster cluster(SmallModes());
     const auto nodes = random.Between(1, 3);
     for (int64_t n = 0; n < nodes; ++n) {

@@ -6,16 +6,13 @@
 #include <string>
 
 #include "tests/k8s/worlds/run.h"
+#include "tests/scale.h"
 
 namespace baton::k8s::testing {
 namespace {
 
 TEST(CoreProperty, EveryLawHoldsInEveryWorld) {
-#ifdef BATON_SANITIZED
-  const uint64_t worlds = 6;
-#else
-  const uint64_t worlds = 120;
-#endif
+  const uint64_t worlds = kSanitized ? 3 : 120;
   uint64_t displaced = 0;
   for (uint64_t seed = 1; seed <= worlds; ++seed) {
     const Verdict verdict = RunWorld(Plan::Of(seed));
