@@ -58,6 +58,15 @@ Json PodOf(const std::string& name, const Json& limits) {
              {{{"name", "main"}, {"image", "x"}, {"resources", {{"limits", limits}}}}}}}}};
 }
 
+std::string ReasonOf(const Json& object, std::string_view type) {
+  const Json* conditions = Find(object, "status/conditions");
+  if (conditions == nullptr) return "";
+  for (const Json& condition : *conditions) {
+    if (TextAt(condition, "type") == type) return TextAt(condition, "reason");
+  }
+  return "";
+}
+
 std::string Refused(const std::vector<Json>& pods, const std::vector<Json>& nodes) {
   for (const char* resource : {"baton.dev~1gpu-share", "baton.dev~1gpu-memory"}) {
     std::map<std::string, int64_t> sums;

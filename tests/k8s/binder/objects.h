@@ -21,6 +21,9 @@ Json ShareOf(const std::string& name, const Json& gpu, const Json& template_spec
 // A pod that Baton's scheduler is to bind.
 Json PodOf(const std::string& name, const Json& limits);
 
+// Of its condition of that type; empty: it has none.
+std::string ReasonOf(const Json& object, std::string_view type);
+
 // The pods that the node's kubelet would not take, by their limits: a sentence. Empty: none.
 std::string Refused(const std::vector<Json>& pods, const std::vector<Json>& nodes);
 // What is given away twice, or to pods on other nodes: a sentence. Empty: nothing.

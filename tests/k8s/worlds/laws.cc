@@ -31,15 +31,6 @@ std::set<std::string> Near(const Wish& wish, const Pods& all, const Pods& gone =
   return CardsWithWord(wish.request.affinity, stay);
 }
 
-std::string ReasonOf(const Json& object, const char* type) {
-  const Json* conditions = Find(object, "status/conditions");
-  if (conditions == nullptr) return "";
-  for (const Json& condition : *conditions) {
-    if (TextAt(condition, "type") == type) return TextAt(condition, "reason");
-  }
-  return "";
-}
-
 }  // namespace
 
 Laws::Laws(World& world, LawOptions options) : world_(world), options_(options) { Restarted(); }
@@ -166,16 +157,30 @@ void Laws::AfterStep(const Effects& effects) {
     if (is && !TextAt(*is, "spec/nodeName").empty()) continue;
     placed.insert(key);
   }
-  CheckPlaces(placed);
+  const std::set<std::string> restored = Restored(placed);
+  CheckPlaces(placed, restored);
   CheckGangs(placed);
-  CheckCeilings(placed);
+  CheckCeilings(placed, restored);
   CheckPreemptions(effects, placed);
   CheckDeletions(effects);
   before_.clear();
   for (const devmgr::PlacedPod* pod : All()) before_[pod->request.name] = pod->placement;
 }
 
-void Laws::CheckPlaces(const std::set<std::string>& placed) {
+std::set<std::string> Laws::Restored(const std::set<std::string>& placed) {
+  std::set<std::string> restored;
+  const auto& shares = world_.leader().Told(Watched::kSharePod);
+  for (const std::string& key : placed) {
+    const auto share = shares.find({key.substr(0, key.find('/')), key.substr(key.find('/') + 1)});
+    if (share == shares.end() || !decided_.insert(UidOf(share->second)).second) continue;
+    const auto before = ParsePlacement(TextAt(share->second, "status/placement"));
+    const devmgr::Placement& now = world_.core().cluster().Find(key)->placement;
+    if (before && before->node == now.node) restored.insert(key);
+  }
+  return restored;
+}
+
+void Laws::CheckPlaces(const std::set<std::string>& placed, const std::set<std::string>& restored) {
   for (const std::string& key : placed) {
     const devmgr::PlacedPod& pod = *world_.core().cluster().Find(key);
     auto wish = ToldWish(key);
@@ -187,14 +192,10 @@ void Laws::CheckPlaces(const std::set<std::string>& placed) {
       Break("place", key + " is put on " + pod.placement.node + ", which is not there");
       continue;
     }
-    const ObjectName name{key.substr(0, key.find('/')), key.substr(key.find('/') + 1)};
-    const auto& shares = world_.leader().Told(Watched::kSharePod);
-    const auto share = shares.find(name);
     // What was decided before a restart goes on, whatever was closed since.
     NodeSeen seen = *node;
-    if (share != shares.end() && Is(share->second, "status/placement")) {
+    if (restored.contains(key)) {
       seen.closed.clear();
-      wish->request.gang.clear();
       for (devmgr::Card& card : seen.cards) {
         card.cordoned = false;
         card.health = devmgr::Health::kHealthy;
@@ -279,35 +280,6 @@ void Laws::CheckGangs(const std::set<std::string>& placed) {
     }
     if (members < size) {
       Break("gang", fmt::format("gang {} is placed with {} of {} pods", gang, members, size));
-    }
-  }
-}
-
-void Laws::CheckCeilings(const std::set<std::string>& placed) {
-  for (const devmgr::Quota& quota : teams_.quotas().all()) {
-    Sum now, before;
-    std::string grown;
-    for (const devmgr::PlacedPod* pod : All()) {
-      if (!IsIn(TeamOf(*pod), quota.team)) continue;
-      now += SumOf(pod->placement);
-      const auto was = before_.find(pod->request.name);
-      if (placed.contains(pod->request.name)) {
-        grown = pod->request.name;
-      } else if (was == before_.end()) {
-        before += SumOf(pod->placement);  // it runs there
-      } else {
-        const Sum had = SumOf(was->second), has = SumOf(pod->placement);
-        before += had;
-        if (has.share > had.share || has.memory_mib > had.memory_mib) grown = pod->request.name;
-      }
-    }
-    if (grown.empty()) continue;
-    const bool share = quota.ceiling_share && now.share > *quota.ceiling_share;
-    const bool memory = quota.ceiling_memory_mib && now.memory_mib > *quota.ceiling_memory_mib;
-    if ((share && now.share > before.share) || (memory && now.memory_mib > before.memory_mib)) {
-      Break("ceiling",
-            fmt::format("team {} has {} millionths and {} MiB, beyond its ceiling, with {}",
-                        quota.team, now.share, now.memory_mib, grown));
     }
   }
 }
@@ -514,59 +486,6 @@ void Laws::CheckPhases() {
 }
 
 // Those in force agree, and one that is not would not agree with them.
-void Laws::CheckTeams() {
-  std::vector<devmgr::Quota> in_force;
-  for (const auto& [name, known] : teams_.all()) {
-    if (known.in_force) in_force.push_back(known.in_force->quota);
-  }
-  const auto agree = [](const std::vector<devmgr::Quota>& quotas) {
-    std::set<std::string> paths;
-    for (const devmgr::Quota& quota : quotas) {
-      if (!paths.insert(quota.team).second) return false;
-      Sum below;
-      for (const devmgr::Quota& other : quotas) {
-        if (IsIn(quota.team, other.team)) {
-          if (quota.guaranteed_share && other.ceiling_share &&
-              *quota.guaranteed_share > *other.ceiling_share) {
-            return false;
-          }
-          if (quota.guaranteed_memory_mib && other.ceiling_memory_mib &&
-              *quota.guaranteed_memory_mib > *other.ceiling_memory_mib) {
-            return false;
-          }
-        }
-        // Worlds have teams of two levels.
-        if (other.team != quota.team && IsIn(other.team, quota.team)) {
-          below += {other.guaranteed_share.value_or(0), other.guaranteed_memory_mib.value_or(0)};
-        }
-      }
-      if (quota.guaranteed_share && below.share > *quota.guaranteed_share) return false;
-      if (quota.guaranteed_memory_mib && below.memory_mib > *quota.guaranteed_memory_mib) {
-        return false;
-      }
-    }
-    return true;
-  };
-  if (!agree(in_force)) Break("teams", "Teams that do not agree are in force");
-  for (const Json& team : world_.All(resources::kTeams)) {
-    const std::string name = TextAt(team, "metadata/name");
-    const auto read = ReadTeam(team);
-    const std::string reason = ReasonOf(team, "InForce");
-    if (!read) {
-      if (reason != "Invalid") Break("teams", name + " cannot be read, and says " + reason);
-      continue;
-    }
-    std::vector<devmgr::Quota> with;
-    for (const auto& [other, known] : teams_.all()) {
-      if (other != name && known.in_force) with.push_back(known.in_force->quota);
-    }
-    with.push_back(read->quota);
-    if ((reason == "InForce") != agree(with)) {
-      Break("teams", "Team " + name + " says '" + reason + "', which is not so");
-    }
-  }
-}
-
 void Laws::CheckWaiter(const Waiter& waiter, const std::vector<NodeSeen>& nodes) {
   const Wish& wish = waiter.wish;
   const Pods all = All();
