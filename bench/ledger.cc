@@ -40,6 +40,7 @@ struct Settings {
   int at_once = 0;  // pods; 0: as many as pod_minutes need, of minutes to hours
   int in_all = 20'000;
   bool for_ever = false;
+  bool filled = false;
 };
 
 [[noreturn]] void Die(const Error& error) {
@@ -294,6 +295,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--for-ever", settings.for_ever,
                "Keep the buckets of all levels, not as long as batond does by default");
+  app.add_flag("--filled", settings.filled,
+               "Only ask: --database has what a run with the same flags has booked");
   app.add_option("--repeat", settings.repeat, "How often each question is asked")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -320,15 +323,19 @@ int Main(int argc, char** argv) {
   {
     const auto ledger = Take(Ledger::Open(options, nullptr));
     const WallTime begin = std::chrono::sys_days(std::chrono::year(2026) / 6 / 1);
-    std::fprintf(stderr, "booking %lld pod-minutes ...\n",
-                 static_cast<long long>(settings.pod_minutes));
-    Fill(*ledger, settings, begin, out);
+    if (!settings.filled) {
+      std::fprintf(stderr, "booking %lld pod-minutes ...\n",
+                   static_cast<long long>(settings.pod_minutes));
+      Fill(*ledger, settings, begin, out);
+    }
     out["size_bytes"] = Take(ledger->SizeBytes());
     std::fprintf(stderr, "asking ...\n");
     AskEverything(*ledger, settings, begin, out);
-    std::fprintf(stderr, "booking batches of %d pods ...\n", settings.pods);
-    Load(*ledger, settings, begin + hours(24) * settings.days, out);
-    out["size_bytes_at_the_end"] = Take(ledger->SizeBytes());
+    if (!settings.filled) {
+      std::fprintf(stderr, "booking batches of %d pods ...\n", settings.pods);
+      Load(*ledger, settings, begin + hours(24) * settings.days, out);
+      out["size_bytes_at_the_end"] = Take(ledger->SizeBytes());
+    }
   }
   if (!folder.empty()) std::filesystem::remove_all(folder);
   std::puts(out.dump(2).c_str());

@@ -151,6 +151,9 @@ std::array<int64_t, 4> Floors(Database& database) {
       if (row.Text(0) == std::string(kLevels[i].name) + "_floor") floors[i] = row.Int(1);
     }
   });
+  // After a long pause the coarser level may be trimmed for a while where the finer one is not yet,
+  // and finer buckets alone answer nothing.
+  for (size_t i = kLevels.size() - 1; i-- > 0;) floors[i] = std::max(floors[i], floors[i + 1]);
   return floors;
 }
 

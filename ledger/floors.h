@@ -9,7 +9,8 @@
 
 namespace baton::ledger {
 
-// The second before which each level (kLevels) has no buckets any more. In a transaction.
+// The second before which each level (kLevels) has no buckets any more, or none that count: never
+// above that of a finer level. In a transaction.
 std::array<int64_t, 4> Floors(Database& database);
 
 }  // namespace baton::ledger

@@ -47,47 +47,50 @@ struct Grouped {
   std::string group;
 };
 
-// The question of one slice, and the values of its placeholders. `section`: a column more, in front
-// of the sums.
-std::string OfSlice(const Slice& slice, const Grouped& grouped, const std::string& section,
-                    std::vector<Value>& values) {
-  values.emplace_back(slice.piece.from);
-  values.emplace_back(slice.piece.to);
-  return fmt::format("SELECT {}{}{} FROM {}{} u {} WHERE u.t >= ${} AND u.t < ${}{} GROUP BY {}",
-                     grouped.select, section, grouped.sums, grouped.prefix,
-                     kLevels[slice.piece.level].name, grouped.joins, values.size() - 1,
-                     values.size(), grouped.where.empty() ? "" : " AND (" + grouped.where + ")",
-                     grouped.group);
-}
-
-// All slices together: their buckets are added up by id first, of which there are few.
+// All slices together, and the values of the placeholders. Their buckets are added up by id first,
+// of which there are few.
 std::string OverSlices(std::span<const Slice> slices, const Grouped& grouped,
                        std::vector<Value>& values) {
-  const Grouped by_id{.prefix = grouped.prefix,
-                      .id = grouped.id,
-                      .joins = "",
-                      .select = grouped.id,
-                      .sums = grouped.sums,
-                      .where = "",
-                      .group = grouped.id};
   std::string pieces;
   for (const Slice& slice : slices) {
-    pieces += (pieces.empty() ? "" : " UNION ALL ") + OfSlice(slice, by_id, "", values);
+    values.emplace_back(slice.piece.from);
+    values.emplace_back(slice.piece.to);
+    pieces +=
+        fmt::format("{}SELECT {}{} FROM {}{} u WHERE u.t >= ${} AND u.t < ${} GROUP BY {}",
+                    pieces.empty() ? "" : " UNION ALL ", grouped.id, grouped.sums, grouped.prefix,
+                    kLevels[slice.piece.level].name, values.size() - 1, values.size(), grouped.id);
   }
   return fmt::format("SELECT {}{} FROM ({}) u {}{} GROUP BY {}", grouped.select, grouped.sums,
                      pieces, grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where,
                      grouped.group);
 }
 
-// Each slice by itself, with its section, counted from the first slice's. Those of a year of days
-// have as many ids as buckets, and adding them up by id would be for nothing.
-std::string BySection(std::span<const Slice> slices, const Grouped& grouped,
-                      std::vector<Value>& values) {
+// Each slice by itself, with its beginning as a column more in front of the sums. Slices of one
+// bucket that follow each other are one question: PostgreSQL plans each for milliseconds, and a
+// year has many days. They have as many ids as buckets, and adding those up by id first would be
+// for nothing.
+std::string BySlice(std::span<const Slice> slices, const Grouped& grouped,
+                    std::vector<Value>& values) {
   std::string sql;
-  for (const Slice& slice : slices) {
-    const std::string section =
-        fmt::format(", {} AS section", slice.section - slices.front().section);
-    sql += (sql.empty() ? "" : " UNION ALL ") + OfSlice(slice, grouped, section, values);
+  for (size_t i = 0; i < slices.size();) {
+    const Piece first = slices[i].piece;
+    const Level& level = kLevels[first.level];
+    int64_t end = first.to;
+    const bool buckets = first.to - first.from == level.seconds;
+    for (++i; buckets && i < slices.size(); ++i) {
+      const Piece& next = slices[i].piece;
+      if (next.level != first.level || next.from != end || next.to - end != level.seconds) break;
+      end = next.to;
+    }
+    values.emplace_back(first.from);
+    values.emplace_back(end);
+    sql += fmt::format(
+        "{}SELECT {}, {} AS slice{} FROM {}{} u {} WHERE u.t >= ${} AND u.t < ${}{}"
+        " GROUP BY {}, slice",
+        sql.empty() ? "" : " UNION ALL ", grouped.select,
+        buckets ? "u.t" : fmt::format("CAST(${} AS BIGINT)", values.size() - 1), grouped.sums,
+        grouped.prefix, level.name, grouped.joins, values.size() - 1, values.size(),
+        grouped.where.empty() ? "" : " AND (" + grouped.where + ")", grouped.group);
   }
   return sql;
 }
@@ -125,7 +128,7 @@ const char* KeyOf(By by) {
 }
 
 // How many pieces one statement reads; SQLite takes 500.
-constexpr size_t kSlicesMax = 60;
+constexpr size_t kSlicesMax = 400;
 
 // The buckets of the periods, section by section. All are sorted by time.
 std::vector<Slice> SlicesOf(const std::vector<Period>& periods, const std::vector<Span>& spans,
@@ -226,7 +229,7 @@ Result<Uses> Ledger::Query(const Question& question) {
       if (!period.name.empty()) uses.periods[period.name] = period.window;
     }
 
-    // The columns in front of the sums: a key for each of `by`, the team, the model, the section.
+    // The columns in front of the sums: a key for each of `by`, the team, the model, the slice.
     const auto columns = [&](bool of_use) {
       std::string select;
       std::string group;
@@ -258,15 +261,17 @@ Result<Uses> Ledger::Query(const Question& question) {
     for (size_t begin = 0; begin < all.size(); begin += kSlicesMax) {
       const std::span<const Slice> slices =
           std::span(all).subspan(begin, std::min(kSlicesMax, all.size() - begin));
-      const auto section_of = [&, first = slices.front().section](const Row& row, int column) {
-        return sections[first + (in_sections ? static_cast<size_t>(row.Int(column)) : 0)];
+      std::map<int64_t, size_t> section_at;  // by the beginning of a slice
+      for (const Slice& slice : slices) section_at[slice.piece.from] = slice.section;
+      const auto section_of = [&](const Row& row, int column) {
+        return sections[in_sections ? section_at.at(row.Int(column)) : slices.front().section];
       };
       const auto model = static_cast<int>(by.size()) + 1;
 
       const auto ask = [&](const Grouped& grouped, std::vector<Value> values,
                            const std::function<void(const Row&)>& take) {
         const std::string sql =
-            in_sections ? BySection(slices, grouped, values) : OverSlices(slices, grouped, values);
+            in_sections ? BySlice(slices, grouped, values) : OverSlices(slices, grouped, values);
         database_->Run(sql, values, take);
       };
 
