@@ -385,6 +385,22 @@ Result<void> Cluster::Book(const PodRequest& request, const Placement& placement
   if (const std::string* lacks = host ? LacksResource(*node, request.resources) : nullptr) {
     return refuse(ErrorCode::kExhausted, "not enough " + *lacks);
   }
+  // It was decided when others stood elsewhere, maybe.
+  const auto has_one_of =
+      [&](const std::unordered_map<std::string, Cluster::State::CardCounts>& words,
+          const std::string& word) {
+        const auto on = word.empty() ? words.end() : words.find(word);
+        return on != words.end() &&
+               std::any_of(placement.vgpus.begin(), placement.vgpus.end(),
+                           [&](const Vgpu& vgpu) { return on->second.contains(vgpu.card); });
+      };
+  if (host && has_one_of(s.anti_affinity, request.anti_affinity)) {
+    return refuse(ErrorCode::kExhausted,
+                  "a GPU has a pod with anti-affinity '" + request.anti_affinity + "'");
+  }
+  if (host && GangKeepsApart(request) && has_one_of(s.gangs, request.gang)) {
+    return refuse(ErrorCode::kExhausted, "a GPU has a pod of the same gang");
+  }
 
   PlacedPod pod{request, placement};
   std::set<std::pair<uint32_t, std::string_view>> taken;

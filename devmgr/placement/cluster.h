@@ -104,9 +104,10 @@ class Cluster {
   std::vector<NodeRefusal> Explain(const PodRequest& request) const;
 
   // Books what Decide() said, or what was decided elsewhere or before a restart. What
-  // is free, the mode, exclusion and the node's own room are checked against the state as it is
-  // now; what the pod wishes for beside (models, uuids, labels, affinity, whether GPUs are usable)
-  // was a matter of the decision. kInvalid, kExists, kNotFound (node, GPU, mode), kExhausted.
+  // is free, the mode, exclusion, anti-affinity, gangs and the node's own room are checked against
+  // the state as it is now; what the pod wishes for beside (models, uuids, labels, affinity,
+  // whether GPUs are usable) was a matter of the decision. kInvalid, kExists, kNotFound (node, GPU,
+  // mode), kExhausted.
   Result<void> Commit(const PodRequest& request, const Placement& placement);
   // Commit() for what runs there already: GPUs are checked, what of the node beside them it takes
   // is booked though there be too little.

@@ -238,8 +238,7 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   if (const auto it = s.anti_affinity.find(request.anti_affinity); it != s.anti_affinity.end()) {
     pod.away = &it->second;
   }
-  const bool apart = request.uuids.empty() && request.affinity.empty();
-  if (const auto it = s.gangs.find(request.gang); apart && it != s.gangs.end()) {
+  if (const auto it = s.gangs.find(request.gang); GangKeepsApart(request) && it != s.gangs.end()) {
     pod.gang = &it->second;
   }
   pod.plain = request.models.empty() && request.not_models.empty() && request.uuids.empty() &&

@@ -80,6 +80,10 @@ struct PodRequest {
 
   friend bool operator==(const PodRequest&, const PodRequest&) = default;
 };
+// Whether pods of its gang are on other GPUs than it.
+inline bool GangKeepsApart(const PodRequest& request) {
+  return request.uuids.empty() && request.affinity.empty();
+}
 
 // Ranges, counts, containers without a name of their own, a name that is empty: kInvalid and one
 // sentence. At most 32 containers and 128 virtual GPUs.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
 #include <set>
 
@@ -292,6 +293,32 @@ TEST_F(ClusterTest, ACommitIsCheckedAgainSoNothingIsBookedTwice) {
   EXPECT_EQ(second.error().code, ErrorCode::kExhausted);
   EXPECT_NE(second.error().message.find("40 %"), std::string::npos) << second.error().message;
   EXPECT_EQ(cluster.Commit(a, *for_a).error().code, ErrorCode::kExists);
+}
+
+// Two leaders, each of which did not know yet what the other had decided.
+TEST_F(ClusterTest, ACommitKeepsApartWhatWasDecidedWithoutTheOther) {
+  ASSERT_TRUE(cluster.SetNode(MakeNode("n", 2)));
+  const auto second_on_the_gpu_of_the_first = [&](const std::function<void(PodRequest&)>& wish) {
+    PodRequest first = MakePod("first", 100'000), second = MakePod("second", 100'000);
+    wish(first);
+    wish(second);
+    Placement there = *cluster.Decide(first);
+    EXPECT_TRUE(cluster.Commit(first, there));
+    const auto booked = cluster.Commit(second, there);
+    EXPECT_TRUE(cluster.Adopt(second, there) || booked) << "what runs there does";
+    EXPECT_TRUE(cluster.Delete("first") && cluster.Delete("second"));
+    return booked ? "" : booked.error().message;
+  };
+  EXPECT_EQ(second_on_the_gpu_of_the_first([](PodRequest&) {}), "");
+  EXPECT_EQ(second_on_the_gpu_of_the_first([](PodRequest& pod) { pod.gang = "g"; }),
+            "pod second on n: a GPU has a pod of the same gang");
+  EXPECT_EQ(second_on_the_gpu_of_the_first([](PodRequest& pod) {
+              pod.gang = "g";
+              pod.affinity = "together";
+            }),
+            "");
+  EXPECT_EQ(second_on_the_gpu_of_the_first([](PodRequest& pod) { pod.anti_affinity = "b"; }),
+            "pod second on n: a GPU has a pod with anti-affinity 'b'");
 }
 
 TEST_F(ClusterTest, AFailedGpuGetsNoPodsAndKeepsThoseItHas) {
