@@ -556,12 +556,12 @@ Result<void> Cluster::Replace(std::string_view pod, const PodRequest& request,
                               const Placement& placement) {
   if (auto valid = Validate(request); !valid) return valid;
   PlacedPod before = *Find(pod);
-  const PodRequest wanted = request;  // the arguments may be of the pod that goes
-  const Placement there = placement;
+  const PlacedPod after{request, placement};  // the arguments may be of the pod that goes
   NodeState& node = *state_->Find(before.placement.node);
   const std::vector<CardState> cards = node.cards;
   BATON_CHECK(Delete(before.request.name).has_value());
-  auto booked = Book(wanted, there, there.node != before.placement.node);
+  const bool moves = after.placement.node != before.placement.node;
+  auto booked = Book(after.request, after.placement, moves);
   if (booked) return booked;
   // As it was, to the bit, though it might not be given so again.
   node.cards = cards;
