@@ -65,7 +65,7 @@ class DumbBatond {
         const std::string answer = "{\"ok\": true, \"pods\": [], \"gpus\": []}\n";
         (void)!send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
         ++told_;
-      } else if (!text.empty()) {
+      } else if (text.find("\"create_pod\"") != std::string::npos) {
         ++asked_;
       }
       if (fd >= 0) close(fd);
@@ -336,7 +336,8 @@ TEST_F(Agent, BatondsSilenceIsNotBlamedOnPods) {
   DumbBatond dumb(folder_ / "dumb");
   StartAgent(true, "dumb");
   ASSERT_TRUE(api_.WaitFor([&] { return dumb.asked() >= 3; }));
-  EXPECT_GE(dumb.told(), dumb.asked()) << "first it is asked how things are, each time";
+  const int asked = dumb.asked();
+  EXPECT_GE(dumb.told(), asked) << "first it is asked how things are, each time";
   StopAgent();
   EXPECT_TRUE(api_.List(resources::kEvents).empty());
 }
