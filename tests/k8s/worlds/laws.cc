@@ -160,7 +160,7 @@ void Laws::AfterStep(const Effects& effects) {
   const std::set<std::string> restored = Restored(placed);
   CheckPlaces(placed, restored);
   CheckGangs(placed);
-  CheckCeilings(placed, restored);
+  CheckCeilings(placed);
   CheckPreemptions(effects, placed);
   CheckDeletions(effects);
   before_.clear();

@@ -94,7 +94,7 @@ class Laws {
   std::set<std::string> Restored(const std::set<std::string>& placed);
   void CheckPlaces(const std::set<std::string>& placed, const std::set<std::string>& restored);
   void CheckGangs(const std::set<std::string>& placed);
-  void CheckCeilings(const std::set<std::string>& placed, const std::set<std::string>& restored);
+  void CheckCeilings(const std::set<std::string>& placed);
   void CheckDeletions(const Effects& effects);
   void CheckPreemptions(const Effects& effects, const std::set<std::string>& placed);
   // At rest.

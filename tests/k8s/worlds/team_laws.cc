@@ -6,8 +6,7 @@
 
 namespace baton::k8s::testing {
 
-void Laws::CheckCeilings(const std::set<std::string>& placed,
-                         const std::set<std::string>& restored) {
+void Laws::CheckCeilings(const std::set<std::string>& placed) {
   for (const devmgr::Quota& quota : teams_.quotas().all()) {
     Sum now, before;
     std::string grown;
@@ -15,10 +14,10 @@ void Laws::CheckCeilings(const std::set<std::string>& placed,
       if (!IsIn(TeamOf(*pod), quota.team)) continue;
       now += SumOf(pod->placement);
       const auto was = before_.find(pod->request.name);
-      if (placed.contains(pod->request.name) && !restored.contains(pod->request.name)) {
+      if (placed.contains(pod->request.name)) {
         grown = pod->request.name;
       } else if (was == before_.end()) {
-        before += SumOf(pod->placement);  // it runs there, or is about to
+        before += SumOf(pod->placement);  // it runs there
       } else {
         const Sum had = SumOf(was->second), has = SumOf(pod->placement);
         before += had;
