@@ -204,7 +204,7 @@ void Laws::CheckPlaces(const std::set<std::string>& placed, const std::set<std::
       seen.memory.reset();
     }
     const std::string wrong = WrongPlace(*wish, pod.placement, seen, On(All(), node->name, {&pod}));
-    if (!wrong.empty()) Break("place", key + " is put on " + node->name + ": " + wrong);
+    if (!wrong.empty()) Break("place", key, " is put on ", node->name, ": ", wrong);
   }
 }
 
@@ -301,7 +301,7 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
       for (const std::string& key : placed) {
         const devmgr::PlacedPod& pod = *cluster.Find(key);
         if (pod.placement.node != kept.node || pod.request.priority > wish->priority) continue;
-        Break("kept", key + " gets room on " + kept.node + " that others make way for " + holder);
+        Break("kept", key, " gets room on ", kept.node, " that others make way for ", holder);
       }
     }
   }
@@ -334,13 +334,13 @@ void Laws::CheckPreemptions(const Effects& effects, const std::set<std::string>&
     for (const devmgr::PlacedPod* pod : gone) {
       const std::string& victim = pod->request.name;
       if (reclaims && !guarantees.Reclaimable(*pod, wish->team, more)) {
-        Break("reclaim", victim + " has to go for " + key + ", and has not borrowed from it");
+        Break("reclaim", victim, " has to go for ", key, ", and has not borrowed from it");
       } else if (!reclaims && pod->request.priority >= wish->priority) {
-        Break("priority", victim + " has to go for " + key + " of no higher priority");
+        Break("priority", victim, " has to go for ", key, " of no higher priority");
       } else if (!reclaims && (guarantees.Protected(victim, wish->team) ||
                                (guarantees.Covered(victim) &&
                                 !guarantees.EntitledWithout(wish->team, more, gone)))) {
-        Break("priority", victim + ", which is guaranteed its room, has to go for " + key);
+        Break("priority", victim, ", which is guaranteed its room, has to go for ", key);
       }
     }
     // Of a gang all others have their place.
@@ -477,10 +477,10 @@ void Laws::CheckPhases() {
     } else if (phase == "Succeeded" || phase == "Failed") {
       if (!world_.Completed(UidOf(share)) ||
           TextAt(share, "spec/template/spec/restartPolicy", "Always") == "Always") {
-        Break("phase", name + " is " + phase + ", and its pod did not end by itself");
+        Break("phase", name, " is ", phase, ", and its pod did not end by itself");
       }
     } else {
-      Break("phase", name + " has the phase '" + phase + "'");
+      Break("phase", name, " has the phase '", phase, "'");
     }
   }
 }

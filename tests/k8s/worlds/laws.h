@@ -68,8 +68,13 @@ class Laws {
     std::vector<std::string> victims;
   };
 
-  void Break(std::string_view law, std::string text) {
-    if (broken_.law.empty()) broken_ = {std::string(law), std::move(text)};
+  // `says` are the words of one sentence, one after the other.
+  template <class... Words>
+  void Break(std::string_view law, const Words&... says) {
+    if (!broken_.law.empty()) return;
+    std::string text;
+    (text.append(std::string_view(says)), ...);
+    broken_ = {std::string(law), std::move(text)};
   }
   std::vector<NodeSeen> ToldNodes() const;
   std::vector<NodeSeen> Nodes();

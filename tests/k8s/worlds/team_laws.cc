@@ -74,7 +74,7 @@ void Laws::CheckTeams() {
     const auto read = ReadTeam(team);
     const std::string reason = ReasonOf(team, "InForce");
     if (!read) {
-      if (reason != "Invalid") Break("teams", name + " cannot be read, and says " + reason);
+      if (reason != "Invalid") Break("teams", name, " cannot be read, and says ", reason);
       continue;
     }
     std::vector<devmgr::Quota> with;
@@ -83,7 +83,7 @@ void Laws::CheckTeams() {
     }
     with.push_back(read->quota);
     if ((reason == "InForce") != agree(with)) {
-      Break("teams", "Team " + name + " says '" + reason + "', which is not so");
+      Break("teams", "Team ", name, " says '", reason, "', which is not so");
     }
   }
 }
