@@ -387,8 +387,13 @@ void Core::Impl::OnFailure(const Entry& entry, const Write& write, const WriteRe
 
 void Core::Impl::ReconcileQueued() {
   for (std::set<std::string> keys = queue_.Take(); !keys.empty(); keys = queue_.Take()) {
-    for (const std::string& key : keys) {
-      if (Entry* entry = objects_.Find(key)) reconciler_.Reconcile(*entry, now_);
+    // First those that have their node: whose team they are is known before others get its room.
+    for (const bool bound : {true, false}) {
+      for (const std::string& key : keys) {
+        Entry* entry = objects_.Find(key);
+        if (entry == nullptr || (entry->pod && !entry->pod->node.empty()) != bound) continue;
+        reconciler_.Reconcile(*entry, now_);
+      }
     }
   }
 }

@@ -168,6 +168,7 @@ void ClusterView::RemovePod(const std::string& key) {
   Touch(it->second.node);
   if (cluster_.Delete(key)) changed_ = true;
   troubles_.erase(key);
+  teams_.erase(key);
   here_.erase(it);
 }
 
@@ -185,8 +186,9 @@ void ClusterView::SetPod(const SeenPod& pod) {
     // Shares that have changed meanwhile were booked by who decided that, or are by BookAsSeen().
     known->second.placement = pod.placement;
     if (!IsBooked(pod.key) && !(known->second.request == pod.request)) Touch(pod.node);
+    // What SetTeam() has said stands until the pod says something else than before.
+    if (known->second.request.team != pod.request.team) SetTeam(pod.key, pod.request.team);
     known->second.request = pod.request;
-    SetTeam(pod.key, pod.request.team);
     return;
   }
   if (known != here_.end()) RemovePod(pod.key);
@@ -210,6 +212,7 @@ void ClusterView::BookAsSeen() {
 }
 
 void ClusterView::SetTeam(const std::string& key, const std::string& team) {
+  if (here_.contains(key)) teams_[key] = team;
   const devmgr::PlacedPod* booked = cluster_.Find(key);
   if (booked == nullptr || booked->request.team == team) return;
   devmgr::PlacedPod pod = *booked;
@@ -251,8 +254,9 @@ void ClusterView::AdoptAll(NodeEntry& entry, std::set<std::string>* blocked) {
     const SeenPod& pod = here_.at(key);
     if (IsBooked(key)) continue;
     if (pod.placement) {
-      if (const auto done = cluster_.Adopt(RequestAt(pod.request, *pod.placement), *pod.placement);
-          done) {
+      devmgr::PodRequest request = RequestAt(pod.request, *pod.placement);
+      if (const auto team = teams_.find(key); team != teams_.end()) request.team = team->second;
+      if (const auto done = cluster_.Adopt(request, *pod.placement); done) {
         troubles_.erase(key);
         changed_ = true;
         continue;

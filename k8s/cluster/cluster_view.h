@@ -70,8 +70,8 @@ class ClusterView {
   // Release() is called. Not for bound pods.
   Result<void> Assume(const devmgr::PodRequest& request, const devmgr::Placement& placement);
   void Release(const std::string& key);
-  // A pod that is booked names another team. On a GPU that is no more there it may not be booked
-  // again.
+  // The pod is of this team, whatever it says itself, until it says another than before. On a GPU
+  // that is no more there one that was booked may not be booked again.
   void SetTeam(const std::string& key, const std::string& team);
 
   // Brings the cluster up to date with all that was told; to be called before decisions. True:
@@ -125,7 +125,8 @@ class ClusterView {
   const uint32_t memory_unit_mib_;
   devmgr::Cluster cluster_;
   std::map<std::string, NodeEntry> nodes_;
-  std::map<std::string, SeenPod> here_;  // bound pods that take room
+  std::map<std::string, SeenPod> here_;       // bound pods that take room
+  std::map<std::string, std::string> teams_;  // by SetTeam(), of those
   ForeignPods foreign_;
   std::map<std::string, std::string> troubles_;
   std::set<std::string> dirty_;

@@ -31,7 +31,7 @@ TEST(CoreProperty, WhatOnceBrokeALawDoesSoNoMore) {
 #else
   constexpr uint64_t kWithoutUuids[] = {303,  305,  915,  1253, 1456,  1948,  2797,
                                         3035, 3646, 5190, 7194, 20088, 20090, 20124};
-  constexpr uint64_t kWithUuids[] = {346, 868, 1300, 1449, 1987, 3045, 3912, 4950, 28571};
+  constexpr uint64_t kWithUuids[] = {346, 868, 1300, 1449, 1987, 3045, 3912, 4950, 28571, 30558};
 #endif
   const auto run = [](uint64_t seed, bool uuids) {
     Plan plan = Plan::Of(seed);

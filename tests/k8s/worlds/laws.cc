@@ -160,7 +160,8 @@ void Laws::AfterStep(const Effects& effects) {
   const std::set<std::string> restored = Restored(placed);
   CheckPlaces(placed, restored);
   CheckGangs(placed);
-  CheckCeilings(placed);
+  CheckCeilings(placed, restored);
+  if (placed != restored) held_.clear();
   CheckPreemptions(effects, placed);
   CheckDeletions(effects);
   before_.clear();

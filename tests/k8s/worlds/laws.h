@@ -41,7 +41,7 @@ class Laws {
 
   // The core starts anew: what it has in mind is what the API has.
   void Restarted() {
-    before_.clear();
+    held_ = std::exchange(before_, {});
     decided_.clear();
     preempting_.clear();
     kept_.clear();
@@ -99,7 +99,7 @@ class Laws {
   std::set<std::string> Restored(const std::set<std::string>& placed);
   void CheckPlaces(const std::set<std::string>& placed, const std::set<std::string>& restored);
   void CheckGangs(const std::set<std::string>& placed);
-  void CheckCeilings(const std::set<std::string>& placed);
+  void CheckCeilings(const std::set<std::string>& placed, const std::set<std::string>& restored);
   void CheckDeletions(const Effects& effects);
   void CheckPreemptions(const Effects& effects, const std::set<std::string>& placed);
   // At rest.
@@ -112,6 +112,7 @@ class Laws {
   const LawOptions options_;
   Violation broken_;
   std::map<std::string, devmgr::Placement> before_;  // as of the last step
+  std::map<std::string, devmgr::Placement> held_;    // before the restart, until a new decision
   std::set<std::string> decided_;                    // uids of SharePods, since the restart
   std::map<std::string, Preempting> preempting_;     // by the pod that they are for
   std::map<std::string, std::string> kept_;          // nodes, by the pod for which others move

@@ -6,22 +6,27 @@
 
 namespace baton::k8s::testing {
 
-void Laws::CheckCeilings(const std::set<std::string>& placed) {
+// A restart neither gives a team more nor takes from it what it has: what was decided before counts
+// as it was, in the team that its pod has now.
+void Laws::CheckCeilings(const std::set<std::string>& placed,
+                         const std::set<std::string>& restored) {
   for (const devmgr::Quota& quota : teams_.quotas().all()) {
     Sum now, before;
     std::string grown;
     for (const devmgr::PlacedPod* pod : All()) {
       if (!IsIn(TeamOf(*pod), quota.team)) continue;
       now += SumOf(pod->placement);
-      const auto was = before_.find(pod->request.name);
-      if (placed.contains(pod->request.name)) {
-        grown = pod->request.name;
-      } else if (was == before_.end()) {
+      const std::string& name = pod->request.name;
+      const auto& earlier = restored.contains(name) ? held_ : before_;
+      const auto was = earlier.find(name);
+      if (placed.contains(name) && (&earlier == &before_ || was == held_.end())) {
+        grown = name;
+      } else if (was == earlier.end()) {
         before += SumOf(pod->placement);  // it runs there
       } else {
         const Sum had = SumOf(was->second), has = SumOf(pod->placement);
         before += had;
-        if (has.share > had.share || has.memory_mib > had.memory_mib) grown = pod->request.name;
+        if (has.share > had.share || has.memory_mib > had.memory_mib) grown = name;
       }
     }
     if (grown.empty()) continue;
