@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "node/pod_cgroup.h"
@@ -84,8 +85,16 @@ Result<spec::PodRequest> Request::Pod() {
 Result<backend::Pod> Request::WholePod() {
   auto asked = Pod();
   if (!asked) return tl::unexpected(asked.error());
-  if (auto finished = Finish(); !finished) return tl::unexpected(finished.error());
   backend::Pod pod;
+  if (const json* slots = Get("slots")) {
+    const bool good = slots->is_array() && slots->size() <= spec::kGpusMax &&
+                      std::all_of(slots->begin(), slots->end(), [](const json& slot) {
+                        return slot.is_number_unsigned() && slot.get<uint64_t>() <= UINT32_MAX;
+                      });
+    if (!good) return BadField("slots", "a list of numbers, one for each of the GPUs in gpus");
+    pod.slots = slots->get<std::vector<uint32_t>>();
+  }
+  if (auto finished = Finish(); !finished) return tl::unexpected(finished.error());
   static_cast<spec::PodRequest&>(pod) = std::move(*asked);
   return pod;
 }

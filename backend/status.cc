@@ -128,6 +128,11 @@ json GpuOfPod(const Arbiter& arbiter, const Gpu& gpu, const Pod& pod, const Clie
   }
   row["waited_1s"] = Percent(on.series.Over(std::chrono::seconds(1), now, used, waited).waited);
   row["memory_used"] = on.memory;
+  for (size_t i = 0; i < pod.vgpus.size() && pod.has_devices(); ++i) {
+    if (pod.gpus[i] != gpu.info.uuid) continue;
+    row["device"] = pod.vgpus[i].device;
+    if (pod.mode == spec::kMig) row["slot"] = pod.vgpus[i].fit.slot;
+  }
   if (pod.CapOn(gpu.info.uuid) != 0 && pod.by_token()) {
     const KernelCaps::Held held_by = arbiter.kernel_caps().Of(gpu, pod);
     row["kernel_cap"] = held_by.by_driver;
@@ -230,6 +235,10 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
     row["bus"] = card->bus;
     row["mig_capable"] = card->mig_capable;
     row["mig_enabled"] = card->mig_enabled;
+    for (const devmgr::MigInstance& instance : card->instances) {
+      row["instances"].push_back(
+          {{"profile", instance.profile}, {"start", instance.start}, {"slices", instance.slices}});
+    }
   }
   if (const auto beyond = arbiter.vgpus().expected_use().BeyondOn(gpu->info.uuid)) {
     row["use_beyond_requests"] = static_cast<double>(*beyond) / 1e4;

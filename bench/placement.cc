@@ -96,7 +96,7 @@ struct FullCluster {
 
   benchmark::State& state;
   Random random{1};
-  Cluster cluster{KubernetesModes()};
+  Cluster cluster{TokenModes()};
   uint64_t number = 0;
   policy::ShareSum taken;
   std::vector<std::pair<std::string, policy::ShareSum>> there;
@@ -173,7 +173,7 @@ void Moves(benchmark::State& state) {
     }
     const Instant start = MonotonicNow();
     const auto plan = Defrag(
-        full.cluster, KubernetesModes(), pod,
+        full.cluster, TokenModes(), pod,
         [](const PlacedPod& placed) { return placed.request; }, options);
     const Duration took = MonotonicNow() - start;
     search_us.push_back(static_cast<double>(Nanos(took)) / 1e3);
@@ -198,7 +198,7 @@ BENCHMARK(Moves)
 // of a percent: each GPU in range(0) pieces, which go to as many different containers.
 void Adversarial(benchmark::State& state) {
   Random random(2);
-  Cluster cluster(KubernetesModes(), {.nodes = Rule::kBinpack, .cards = Rule::kBinpack});
+  Cluster cluster(TokenModes(), {.nodes = Rule::kBinpack, .cards = Rule::kBinpack});
   if (!cluster.SetNode(MakeNode(0))) state.SkipWithError("the node was refused");
   std::vector<double> search_us;
   uint64_t found = 0;

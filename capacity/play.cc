@@ -477,7 +477,7 @@ class Player {
 
   const Scenario& s_;
   const double end_s_;
-  const devmgr::Modes modes_{devmgr::KubernetesModes()};
+  const devmgr::Modes modes_{devmgr::TokenModes()};
   devmgr::Cluster cluster_;
   devmgr::Quotas quotas_;
   std::vector<devmgr::Reservation> kept_;

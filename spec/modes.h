@@ -13,7 +13,6 @@ namespace baton::spec {
 struct Mode {
   std::string_view name;
   bool by_token;  // its pods launch under tokens; else a driver makes devices, without the hook
-  bool on_kubernetes;        // offered there
   std::string_view meaning;  // a clause, for people
 };
 
@@ -23,10 +22,10 @@ inline constexpr std::string_view kMig = "mig";
 inline constexpr std::string_view kMps = "mps";
 
 inline constexpr std::array kModes{
-    Mode{kTimeSlice, true, true, "by the token"},
-    Mode{kMig, false, false, "by instances that the hardware divides"},
-    Mode{kMps, false, false, "at the same time, by parts of its multiprocessors"},
-    Mode{kExclusive, true, true, "not at all"},
+    Mode{kTimeSlice, true, "by the token"},
+    Mode{kMig, false, "by instances that the hardware divides"},
+    Mode{kMps, false, "at the same time, by parts of its multiprocessors"},
+    Mode{kExclusive, true, "not at all"},
 };
 
 // Null: there is no such mode.
@@ -41,11 +40,10 @@ constexpr bool ByToken(std::string_view name) {
   const Mode* mode = FindMode(name);
   return mode != nullptr && mode->by_token;
 }
-// "time-slice, mig, mps, exclusive"; or those offered on Kubernetes.
-inline std::string ModeNames(bool on_kubernetes, std::string_view between = ", ") {
+// "time-slice, mig, mps, exclusive".
+inline std::string ModeNames(std::string_view between = ", ") {
   std::string names;
   for (const Mode& mode : kModes) {
-    if (on_kubernetes && !mode.on_kubernetes) continue;
     if (!names.empty()) names += between;
     names += mode.name;
   }

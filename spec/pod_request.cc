@@ -204,24 +204,20 @@ PodField::Special AskedAtRow() {
           }};
 }
 
-// "time-slice (by the token), exclusive (not at all), and outside of Kubernetes mig or mps".
+// "time-slice (by the token), mig (by instances that the hardware divides), ...".
 std::string ModesInWords() {
-  std::string offered, others;
+  std::string words;
   for (const Mode& mode : kModes) {
-    if (mode.on_kubernetes) {
-      offered += fmt::format("{}{} ({})", offered.empty() ? "" : ", ", mode.name, mode.meaning);
-    } else {
-      others +=
-          fmt::format("{}{}", others.empty() ? ", and outside of Kubernetes " : " or ", mode.name);
-    }
+    words += fmt::format("{}{} ({})", words.empty() ? "" : ", ", mode.name, mode.meaning);
   }
-  return offered + others;
+  return words;
 }
 
 const std::array<PodField, 30>& Table() {
-  static const std::string kModeNames = ModeNames(false), kKubernetesModes = ModeNames(true);
+  static const std::string kModeNames = ModeNames();
   static const std::string kModeAbout =
-      "How the GPU is shared: " + ModesInWords() + "; default: time-slice, or mig where it is on";
+      "How the GPU is shared: " + ModesInWords() +
+      "; default: time-slice, or without Kubernetes mig where it is on";
   static const std::array<PodField, 30> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
       {"flavor", "--flavor", "NAME", true, "flavor", "flavor",
@@ -296,7 +292,7 @@ const std::array<PodField, 30>& Table() {
        "Number of GPUs, 1 to 16; default: as many as --gpu names, or one", 0,
        CountRow<&PodRequest::count, kGpusMax>()},
       {"mode", "--mode", "MODE", false, "mode", "mode", kModeAbout, kWordMax, &CardWishes::mode,
-       kKubernetesModes, "", kModeNames},
+       kModeNames, "", kModeNames},
       {"models", "--model", "MODEL", false, "model", "model",
        "Allowed GPU model, by words of its name (a100 80gb)", kWordMax, &CardWishes::models},
       {"not_models", "--not-model", "MODEL", false, "not-model", "notModel", "Excluded GPU model",

@@ -20,17 +20,16 @@ std::vector<std::unique_ptr<const SharingMode>> MakeModes(const MigTemplates& te
   return modes;
 }
 
-const std::vector<const SharingMode*>& KubernetesModes() {
-  static const MigTemplates templates;
-  static const auto all = MakeModes(templates);
-  static const auto offered = [] {
+const std::vector<const SharingMode*>& TokenModes() {
+  static const auto all = MakeModes(MigTemplates::BuiltIn());
+  static const auto by_token = [] {
     std::vector<const SharingMode*> modes;
     for (size_t m = 0; m < all.size(); ++m) {
-      if (spec::kModes[m].on_kubernetes) modes.push_back(all[m].get());
+      if (spec::kModes[m].by_token) modes.push_back(all[m].get());
     }
     return modes;
   }();
-  return offered;
+  return by_token;
 }
 
 }  // namespace baton::devmgr

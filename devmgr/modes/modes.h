@@ -1,5 +1,4 @@
-// All modes together, for those who place pods: the daemon takes all, Kubernetes those that are
-// offered there.
+// All modes together, for those who place pods.
 #ifndef BATON_DEVMGR_MODES_MODES_H_
 #define BATON_DEVMGR_MODES_MODES_H_
 
@@ -13,8 +12,9 @@ namespace baton::devmgr {
 
 // One of each of spec::kModes, in that order. `templates` must outlive them.
 std::vector<std::unique_ptr<const SharingMode>> MakeModes(const MigTemplates& templates);
-// Those that are offered on Kubernetes. They live for ever; thread safe.
-const std::vector<const SharingMode*>& KubernetesModes();
+// Those whose pods launch under tokens: no part of a GPU has to be made for them. They live for
+// ever; thread safe.
+const std::vector<const SharingMode*>& TokenModes();
 
 }  // namespace baton::devmgr
 

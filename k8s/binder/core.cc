@@ -95,7 +95,7 @@ class Core::Impl {
 
   WorkQueue queue_;
   ObjectCache objects_{options_, queue_};
-  ClusterView view_{options_.memory_unit_mib, options_.policy};
+  ClusterView view_{options_.memory_unit_mib, options_.policy, options_.mig_templates};
   AssumedPods assumed_{view_};
   InFlight in_flight_;
   Retries retries_{options_};
@@ -169,6 +169,7 @@ void Core::Impl::OnGpuNode(const WatchEvent& event) {
   } else if (std::string trouble = view_.SetGpuNode(event.object); !trouble.empty()) {
     troubles_.push_back(std::move(trouble));
   }
+  reconciler_.DevicesMade(TextAt(event.object, "metadata/name"));
 }
 
 void Core::Impl::OnPod(Json object) {

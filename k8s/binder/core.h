@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "devmgr/modes/mig_templates.h"
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/queue.h"
 #include "k8s/api/object.h"
@@ -38,6 +39,7 @@ namespace baton::k8s {
 
 struct CoreOptions : PodOptions {
   devmgr::PlacementPolicy policy;
+  std::shared_ptr<const devmgr::MigTemplates> mig_templates;  // null: as built in
   // At least this long from one round of placement to the next; less after one that placed all that
   // waited. A round is made when something has changed.
   Duration round_interval = std::chrono::milliseconds(20);

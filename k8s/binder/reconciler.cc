@@ -23,6 +23,9 @@ Json EvictionOf(const ObjectName& name, const std::string& uid) {
 // deletes children of SharePods that are gone within seconds, and asks the API server before.
 constexpr Duration kOwnerUnseen = std::chrono::minutes(10);
 
+// So long a node may take to make what a pod gets of its GPU.
+constexpr Duration kMaking = std::chrono::seconds(60);
+
 // What a pod's limits say of Baton's own resources. Others may be added to a pod by others.
 std::pair<uint64_t, uint64_t> LimitsOf(const std::map<std::string, uint64_t>& resources) {
   const auto of = [&](std::string_view resource) {
@@ -85,6 +88,7 @@ void Reconciler::Forget(const std::string& key) {
   p_.rounds.Forget(key);
   p_.replacements.Forget(key);
   unowned_.erase(key);
+  making_.erase(key);
   p_.objects.Erase(key);
 }
 
@@ -150,11 +154,17 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     return;
   }
   if (!pod.ours || pod.deleting || pod.gated || !pod.takes_room) return;
+  if (!p_.assumed.Has(key) && pod.prepared && !p_.retries.IsRejected(key) &&
+      VolumesAllow(entry, pod.prepared->node) && p_.resizes.Allows(entry, *pod.prepared)) {
+    // What was decided before a restart goes on, where there is room still.
+    p_.assumed.Restore(pod.request, *pod.prepared, pod.uid);
+  }
   if (IsOutdated(entry, pod.request)) p_.assumed.Release(key);
   if (p_.assumed.Has(key)) {
     Bind(entry, pod, pod.gpu);
     return;
   }
+  if (TakeBackDevices(entry, pod)) return;
   if (!pod.wrong.empty()) {
     p_.reasons.Set(key, {"Invalid", pod.wrong});
   } else {
@@ -272,6 +282,7 @@ void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
     }
   }
   if (SendStatus(entry, child)) return;
+  if (child != nullptr && !assumed && TakeBackDevices(entry, *child)) return;
   if (gone != nullptr) {
     DeleteLost(entry, *gone);
   } else if (assumed) {
@@ -337,8 +348,8 @@ void Reconciler::Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu) {
     Patch(entry, Json::object());
     return;
   }
-  const devmgr::Placement& to = p_.assumed.PlaceOf(entry.key);
-  if (!HasVolumes(entry, to)) return;
+  devmgr::Placement to = p_.assumed.PlaceOf(entry.key);
+  if (!HasVolumes(entry, to) || !HasDevices(entry, pod, gpu, to)) return;
   Json annotations = Json::object();
   if (gpu.asks()) {
     for (auto& [key, value] : PlacementAnnotations(gpu, to)) annotations[key] = value;
@@ -351,7 +362,68 @@ void Reconciler::Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu) {
               {"uid", pod.uid},
               {"annotations", std::move(annotations)}}},
             {"target", {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", to.node}}}};
-  p_.in_flight.SendBinding(entry.name, pod.uid, to, std::move(body));
+  p_.in_flight.SendBinding(entry.name, pod.uid, p_.assumed.PlaceOf(entry.key), std::move(body));
+}
+
+bool Reconciler::HasDevices(const Entry& entry, const Pod& pod, const GpuPod& gpu,
+                            devmgr::Placement& to) {
+  if (!HasParts(to)) return true;
+  const std::string& key = entry.key;
+  if (!pod.prepared || !SameParts(*pod.prepared, to)) {
+    Json patch;
+    patch["metadata"]["labels"][PodKey(keys::kMakesDevices)] = LabelOfNode(to.node);
+    patch["metadata"]["annotations"][PodKey(keys::kPlacement)] = PlacementText(gpu, to);
+    Patch(entry, std::move(patch));
+    return false;
+  }
+  size_t made = 0;
+  for (size_t i = 0; i < gpu.containers.size(); ++i) {
+    const std::vector<std::string>* devices =
+        p_.view.DevicesOf(to.node, TicketOf(pod.uid, gpu.containers[i].name));
+    size_t at = 0;
+    for (devmgr::Vgpu& vgpu : to.vgpus) {
+      if (vgpu.container != i || devices == nullptr || at == devices->size()) continue;
+      vgpu.device = (*devices)[at++];
+      ++made;
+    }
+  }
+  if (made == to.vgpus.size()) {
+    making_.erase(key);
+    return true;
+  }
+  auto& [node, since] = making_[key];
+  if (std::exchange(node, to.node) != to.node) since = now_.at;
+  if (now_.at < since + kMaking) {
+    p_.queue.AddAt(since + kMaking, key);
+    return false;
+  }
+  making_.erase(key);
+  // A Binding that was sent named what had been made.
+  if (!p_.in_flight.MayBeBound(key).empty()) return false;
+  p_.assumed.Release(key);
+  p_.retries.Reject(key,
+                    {"DevicesNotMade",
+                     fmt::format("node {} has not made the pod's part of a GPU for {} s; see the "
+                                 "pod's Events, and the log of batond there",
+                                 to.node, Nanos(kMaking) / 1'000'000'000)},
+                    now_.at);
+  p_.queue.Add(key);
+  return false;
+}
+
+bool Reconciler::TakeBackDevices(const Entry& entry, const Pod& pod) {
+  making_.erase(entry.key);
+  if (!pod.says_devices || pod.deleting) return false;
+  Patch(entry, {{"metadata",
+                 {{"labels", {{PodKey(keys::kMakesDevices), nullptr}}},
+                  {"annotations", {{PodKey(keys::kPlacement), nullptr}}}}}});
+  return true;
+}
+
+void Reconciler::DevicesMade(const std::string& node) {
+  for (const auto& [key, waits] : making_) {
+    if (waits.first == node) p_.queue.Add(key);
+  }
 }
 
 bool Reconciler::VolumesAllow(const Entry& entry, const std::string& node) const {

@@ -5,6 +5,11 @@
 //                  (its child comes first where others are preempted for it)
 //   pod            decided -> Binding with the placement as annotations
 //
+// By MIG or MPS a part of the GPU has to be made first. So before its Binding the pod gets the
+// placement and the label kMakesDevices, its node's agent has the part made and says so in the
+// GpuNode, and the Binding carries the name of what was made. A pod that lost its place loses the
+// label, and the agent takes the part away.
+//
 // A child without its SharePod, and a victim of a preemption, is deleted. Watches of pods and of
 // SharePods do not wait for each other, so a child whose SharePod has never been seen is given some
 // time before that. A child that its node
@@ -51,6 +56,8 @@ class Reconciler {
   };
   explicit Reconciler(const Parts& parts) : p_(parts) {}
 
+  // The node has told of what was made there: pods that wait for it are looked at again.
+  void DevicesMade(const std::string& node);
   // `entry` does not outlive the call where nothing is left of the name.
   void Reconcile(Entry& entry, const CoreNow& now);
   // Nothing is left of the name: what is known of it goes. Decides nothing.
@@ -78,6 +85,11 @@ class Reconciler {
   // Of a pod that has a place: its claims' volumes are there. False: what is missing was sent, or
   // is waited for.
   bool HasVolumes(const Entry& entry, const devmgr::Placement& to);
+  // Of a pod that has the place `to`: what has to be made there is made, and `to` names it. False:
+  // what is missing was sent, or is waited for.
+  bool HasDevices(const Entry& entry, const Pod& pod, const GpuPod& gpu, devmgr::Placement& to);
+  // An unbound pod says that it has a place, and has none. True: that was sent.
+  bool TakeBackDevices(const Entry& entry, const Pod& pod);
   // The SharePod's child is of another template, or of limits that it would not have now.
   bool IsOfBefore(const Entry& entry) const;
   // Such a child goes.
@@ -98,6 +110,8 @@ class Reconciler {
   CoreNow now_;  // of this call
   // Children whose SharePod has never been seen: by key, uid and since when.
   std::map<std::string, std::pair<std::string, Instant>> unowned_;
+  // Pods that wait until something is made: the node, and since when.
+  std::map<std::string, std::pair<std::string, Instant>> making_;
 };
 
 }  // namespace baton::k8s

@@ -40,6 +40,7 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
     waiting_.insert(key);  // its node's agent does not know its GPUs now
     return std::nullopt;
   }
+  const bool parts = HasParts(places_.PlaceOf(key));
   auto resized = WithRequestedSizes(wanted.request, places_.PlaceOf(key), view_.cluster());
   if (resized) {
     if (auto allowed = CheckAllowed(entry, *resized, kept_for); !allowed) {
@@ -65,7 +66,8 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   std::optional<Json> patch;
   if (share != nullptr) patch = ChangesOfChild(*share, entry.pod->object);
   if (patch && SaysSize(*patch)) changing_.insert(key);
-  if (!entry.pod->placement || !(*entry.pod->placement == *resized)) {
+  // Parts that were made stay as the Binding named them.
+  if (!parts && (!entry.pod->placement || !(*entry.pod->placement == *resized))) {
     changing_.insert(key);
     if (!patch) patch = Json::object();
     for (auto& [annotation, value] : PlacementAnnotations(wanted, *resized)) {
@@ -95,6 +97,12 @@ Result<void> Resizes::CheckAllowed(const Entry& entry, const devmgr::Placement& 
   const devmgr::Amount was = devmgr::TakenBy(places_.PlaceOf(entry.key));
   const devmgr::Amount growth{more(is.share, was.share), more(is.memory_mib, was.memory_mib)};
   if (growth != devmgr::Amount{}) {
+    if (HasParts(to)) {
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("what was made of a GPU by {} has a fixed size; delete the pod and "
+                              "create it again",
+                              to.vgpus.front().mode));
+    }
     if (!kept_for.empty()) {
       return Fail(
           ErrorCode::kExhausted,
@@ -121,7 +129,8 @@ std::optional<Json> Resizes::Reject(const Entry& entry, std::string why, bool in
 
 std::optional<Json> Resizes::Keep(const Entry& entry, bool in_doubt) {
   const auto& placement = entry.pod->placement;
-  if (!places_.HasPlace(entry.key) || !placement || places_.PlaceOf(entry.key) == *placement) {
+  if (!places_.HasPlace(entry.key) || !placement || places_.PlaceOf(entry.key) == *placement ||
+      HasParts(*placement)) {
     return std::nullopt;
   }
   // A patch of nothing: its answer has the annotations.

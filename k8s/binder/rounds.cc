@@ -223,7 +223,7 @@ void Rounds::Run(Instant now) {
     kept_.push_back(kept);
   }
   const devmgr::Round round =
-      devmgr::Schedule(p_.view.cluster(), ClusterModes(), pods, p_.teams.quotas(),
+      devmgr::Schedule(p_.view.cluster(), p_.view.modes(), pods, p_.teams.quotas(),
                        p_.teams.standings(), kept_, options);
   const auto before = std::exchange(kept_, round.reservations);
   seeks_ = round.more;

@@ -10,10 +10,9 @@
 
 #include "devmgr/modes/modes.h"
 #include "k8s/types/gpu_node.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
-
-devmgr::Modes ClusterModes() { return devmgr::KubernetesModes(); }
 
 devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement& placement) {
   std::vector<devmgr::ContainerRequest> containers;
@@ -36,6 +35,20 @@ devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement
   request.mode.clear();
   request.off_nodes.reset();
   return request;
+}
+
+bool HasParts(const devmgr::Placement& placement) {
+  return std::any_of(placement.vgpus.begin(), placement.vgpus.end(),
+                     [](const devmgr::Vgpu& vgpu) { return !spec::ByToken(vgpu.mode); });
+}
+
+bool SameParts(const devmgr::Placement& a, const devmgr::Placement& b) {
+  return SamePlace(a, b) && std::equal(a.vgpus.begin(), a.vgpus.end(), b.vgpus.begin(),
+                                       [](const devmgr::Vgpu& x, const devmgr::Vgpu& y) {
+                                         return x.fit.slot == y.fit.slot &&
+                                                x.fit.share == y.fit.share &&
+                                                x.fit.memory_mib == y.fit.memory_mib;
+                                       });
 }
 
 bool SamePlace(const devmgr::Placement& a, const devmgr::Placement& b) {
@@ -93,9 +106,17 @@ SeenPod SeePod(const Json& pod, const Result<GpuPod>& gpu) {
   return seen;
 }
 
-ClusterView::ClusterView(uint32_t memory_unit_mib, const devmgr::PlacementPolicy& policy)
+ClusterView::ClusterView(uint32_t memory_unit_mib, const devmgr::PlacementPolicy& policy,
+                         std::shared_ptr<const devmgr::MigTemplates> templates)
     : memory_unit_mib_(memory_unit_mib),
-      cluster_(ClusterModes(), policy),
+      templates_(std::move(templates)),
+      all_modes_(devmgr::MakeModes(templates_ ? *templates_ : devmgr::MigTemplates::BuiltIn())),
+      modes_([this] {
+        std::vector<const devmgr::SharingMode*> modes;
+        for (const auto& mode : all_modes_) modes.push_back(mode.get());
+        return modes;
+      }()),
+      cluster_(modes_, policy),
       foreign_([this](const std::string& node) { Touch(node); }) {}
 
 void ClusterView::SetNode(const Json& node) {
@@ -137,6 +158,7 @@ std::string ClusterView::SetGpuNode(const Json& gpu_node) {
   NodeEntry& entry = nodes_[name];
   Touch(name);
   entry.mounts_hook = MountsHook(gpu_node);
+  entry.devices = DevicesOn(gpu_node);
   if (entry.known) SetFacts(entry, entry.facts);
   // Its agent has told its key, and nothing of its GPUs yet.
   if (Find(gpu_node, "status/cards") == nullptr) {
@@ -156,9 +178,18 @@ void ClusterView::RemoveGpuNode(const std::string& name) {
   const auto it = nodes_.find(name);
   if (it == nodes_.end()) return;
   it->second.cards.reset();
+  it->second.devices.clear();
   it->second.mounts_hook = false;
   if (it->second.known) SetFacts(it->second, it->second.facts);
   Touch(name);
+}
+
+const std::vector<std::string>* ClusterView::DevicesOf(const std::string& node,
+                                                       const std::string& ticket) const {
+  const auto entry = nodes_.find(node);
+  if (entry == nodes_.end()) return nullptr;
+  const auto devices = entry->second.devices.find(ticket);
+  return devices == entry->second.devices.end() ? nullptr : &devices->second;
 }
 
 void ClusterView::RemovePod(const std::string& key) {

@@ -136,6 +136,12 @@ Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* tr
     troubles->push_back("pod " + NameOf(object).Text() +
                         ": its placement annotation is damaged; delete the pod");
   }
+  const std::string makes = MakesDevicesOn(object);
+  pod.says_devices = pod.node.empty() && !makes.empty();
+  if (pod.says_devices) {
+    auto prepared = ReadPlacement(object).value_or(std::nullopt);
+    if (prepared && makes == LabelOfNode(prepared->node)) pod.prepared = std::move(prepared);
+  }
   const bool scheduler = TextAt(object, "spec/schedulerName") == options.scheduler;
   pod.ours = pod.node.empty() && scheduler;
   if (scheduler && pod.wrong.empty()) {
@@ -272,8 +278,14 @@ void ProjectPod(Json& pod) {
   if (!pod.is_object()) return;
   Keep(pod, {"kind", "apiVersion", "metadata", "spec", "status"});
   if (Json* metadata = Member(pod, "metadata")) {
-    Keep(*metadata, {"name", "namespace", "uid", "resourceVersion", "creationTimestamp",
-                     "deletionTimestamp", "generation", "annotations", "ownerReferences"});
+    Keep(*metadata,
+         {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
+          "generation", "annotations", "ownerReferences", "labels"});
+    if (Json* labels = Member(*metadata, "labels")) {
+      const Json makes = labels->value(PodKey(keys::kMakesDevices), Json());
+      metadata->erase("labels");
+      if (!makes.is_null()) (*metadata)["labels"][PodKey(keys::kMakesDevices)] = makes;
+    }
     if (Json* annotations = Member(*metadata, "annotations");
         annotations != nullptr && annotations->is_object()) {
       for (auto it = annotations->begin(); it != annotations->end();) {

@@ -70,6 +70,10 @@ struct Pod {
   PodNeeds needs;
   devmgr::PodRequest request;
   std::optional<devmgr::Placement> placement;
+  // Of one that is on no node: where it was said to go, so that its devices are made there
+  // (keys::kMakesDevices).
+  bool says_devices = false;
+  std::optional<devmgr::Placement> prepared;
   std::string template_hash;  // of the template that it was made of; empty: it does not say
   // Of `gpu`'s containers those that have ended for good: init containers. What they had is free.
   std::vector<uint32_t> ended;

@@ -19,13 +19,19 @@ std::optional<Size> SizeOf(const devmgr::PodRequest& request, const devmgr::Vgpu
   if (vgpu.container >= request.containers.size()) return std::nullopt;
   const auto& groups = request.containers[vgpu.container].vgpus;
   if (vgpu.group >= groups.size()) return std::nullopt;
-  if (vgpu.mode != spec::kTimeSlice) return Size{vgpu.fit.share, vgpu.fit.memory_mib};
+  const Size is{vgpu.fit.share, vgpu.fit.memory_mib};
+  if (vgpu.mode == spec::kExclusive) return is;
   const devmgr::VgpuRequest& group = groups[vgpu.group];
-  if (group.memory_part == policy::Share(0)) return Size{group.share, group.memory_mib};
-  const devmgr::Card* card = cluster.FindCard(vgpu.card);
-  if (card == nullptr) return std::nullopt;
-  const uint64_t mib = policy::PartOf(card->memory_mib, group.memory_part);
-  return Size{group.share, static_cast<uint32_t>(std::max<uint64_t>(mib, 1))};
+  Size size{group.share, group.memory_mib};
+  if (group.memory_part != policy::Share(0)) {
+    const devmgr::Card* card = cluster.FindCard(vgpu.card);
+    if (card == nullptr) return std::nullopt;
+    const uint64_t mib = policy::PartOf(card->memory_mib, group.memory_part);
+    size.memory_mib = static_cast<uint32_t>(std::max<uint64_t>(mib, 1));
+  }
+  if (vgpu.mode == spec::kTimeSlice) return size;
+  // Of what was made it has the smallest that holds what it asks for.
+  return Size{std::max(size.share, is.share), std::max(size.memory_mib, is.memory_mib)};
 }
 
 }  // namespace

@@ -55,8 +55,9 @@ bool HasTurns(const devmgr::Card& card) {
 std::vector<PluginCard> PluginCardsOf(const devmgr::Node& node) {
   std::vector<PluginCard> cards;
   for (const devmgr::Card& card : node.cards) {
-    if (!HasTurns(card)) continue;
-    cards.push_back({card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy});
+    if (card.vendor != devmgr::kNvidia) continue;
+    cards.push_back(
+        {card.uuid, card.memory_mib, card.health == devmgr::Health::kHealthy, card.mig_enabled});
   }
   return cards;
 }
@@ -69,7 +70,9 @@ std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards) {
 
 std::vector<PluginDevice> WholeDevices(const std::vector<PluginCard>& cards) {
   std::vector<PluginDevice> devices;
-  for (const PluginCard& card : cards) AddDevices(card, 1, devices);
+  for (const PluginCard& card : cards) {
+    if (!card.divided) AddDevices(card, 1, devices);
+  }
   return devices;
 }
 

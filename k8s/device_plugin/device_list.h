@@ -19,6 +19,7 @@ struct PluginCard {
   std::string uuid;
   uint32_t memory_mib = 0;
   bool healthy = true;
+  bool divided = false;  // by MIG: nobody has it as a whole
 
   friend bool operator==(const PluginCard&, const PluginCard&) = default;
 };
@@ -33,7 +34,7 @@ struct PluginDevice {
 // Of a GPU that is divided by MIG, or another vendor's, nobody can have a part by turns.
 bool HasTurns(const devmgr::Card& card);
 
-// The node's GPUs that have.
+// The node's GPUs of which pods can have a part, by turns or by MIG.
 std::vector<PluginCard> PluginCardsOf(const devmgr::Node& node);
 
 // The kubelet takes messages of 4 MiB at most; a longer list makes it drop the resource.
@@ -41,7 +42,7 @@ inline constexpr size_t kListBytesMax = (size_t{7} << 20) / 2;
 
 // 100 for each GPU.
 std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards);
-// One for each GPU.
+// One for each GPU that is not divided by MIG.
 std::vector<PluginDevice> WholeDevices(const std::vector<PluginCard>& cards);
 // The GPU's memory in units, rounded up: a container may ask for all of it. kInvalid: the list is
 // longer than kListBytesMax, or the unit is 0; the sentence says which unit would do.

@@ -15,10 +15,10 @@
 #include <utility>
 
 #include "k8s/api/reflector.h"
-#include "k8s/api/timestamp.h"
+#include "k8s/device_plugin/share_reporter.h"
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/read.h"
-#include "k8s/types/share_pod.h"
+#include "spec/modes.h"
 #include "wire/control_client.h"
 
 namespace baton::k8s {
@@ -29,10 +29,8 @@ using Kind = BatondCommand::Kind;
 constexpr Duration kAgainMin = std::chrono::milliseconds(200);
 constexpr Duration kAgainMax = std::chrono::seconds(30);
 constexpr Duration kBatondPatience = std::chrono::seconds(5);
+constexpr Duration kDriverPatience = std::chrono::seconds(30);  // where batond waits for a driver
 constexpr Duration kBatondAgainMax = std::chrono::seconds(2);
-// Of a SharePod's status, as its definition has them.
-constexpr size_t kReasonsMax = 64;
-constexpr size_t kReasonMax = 4'096;
 
 const char* ActionOf(Kind kind) {
   switch (kind) {
@@ -45,10 +43,12 @@ const char* ActionOf(Kind kind) {
   }
 }
 
-// The SharePod's definition has no status.advice. An API server refuses to apply a field that a
-// definition does not have: "...: .status.advice: field not declared in schema".
-bool LacksAdvice(const ApiError& error) {
-  return error.message.find(".status.advice: field not declared") != std::string::npos;
+// The definition of GpuNodes is of a version before there were devices. An API server refuses to
+// apply a field that it does not have.
+bool LacksDevices(const ApiError& error) {
+  return error.message.find("field not declared") != std::string::npos &&
+         (error.message.find(".status.devices") != std::string::npos ||
+          error.message.find(".instances") != std::string::npos);
 }
 
 // The pod that a ticket names; see TicketOf(). Empty: it is none of ours.
@@ -65,21 +65,29 @@ class NodeAgent::Impl {
       : client_(client),
         events_(events),
         options_(std::move(options)),
-        batond_path_(wire::ControlSocket(options_.socket_dir)) {
+        batond_path_(wire::ControlSocket(options_.socket_dir)),
+        shares_(client_, options_, [this](bool done) { CountReport(done); }) {
     ReflectorOptions of_node;
     of_node.list.field_selector = "spec.nodeName=" + options_.node;
     // The watch cache has pods by node; without it each list of each node reads all pods from etcd.
     of_node.list.from_cache = true;
     ReflectorSink sink;
-    sink.changed = [this](Json pod) { Changed(std::move(pod)); };
-    sink.gone = [this](const Json& pod) { Gone(pod); };
-    sink.synced = [this] {
-      const std::lock_guard lock(mutex_);
-      synced_ = true;
-      Wake();
-    };
+    sink.changed = [this](Json pod) { Changed(pods_, std::move(pod)); };
+    sink.gone = [this](const Json& pod) { Gone(pods_, pod); };
+    sink.synced = [this] { Synced(synced_); };
     sink.trouble = [](const std::string& why) { spdlog::warn("pods: {}", why); };
     pods_watch_.emplace(client_, resources::kPods, of_node, std::move(sink));
+    // Those that wait for what is made for them here.
+    ReflectorOptions coming;
+    coming.list.label_selector =
+        fmt::format("{}={}", PodKey(keys::kMakesDevices), LabelOfNode(options_.node));
+    coming.list.from_cache = true;
+    ReflectorSink of_coming;
+    of_coming.changed = [this](Json pod) { Changed(coming_, std::move(pod)); };
+    of_coming.gone = [this](const Json& pod) { Gone(coming_, pod); };
+    of_coming.synced = [this] { Synced(coming_synced_); };
+    of_coming.trouble = [](const std::string& why) { spdlog::warn("pods: {}", why); };
+    coming_watch_.emplace(client_, resources::kPods, coming, std::move(of_coming));
     keeper_ = std::thread([this] { Keep(); });
     reporter_ = std::thread([this] { Report(); });
   }
@@ -93,6 +101,7 @@ class NodeAgent::Impl {
     keeper_.join();
     reporter_.join();
     pods_watch_.reset();
+    coming_watch_.reset();
   }
 
   net::HttpResponse Answer(const net::HttpRequest& request) const {
@@ -133,7 +142,8 @@ class NodeAgent::Impl {
              "node.runtimeClassName of the chart";
     }
     const std::lock_guard lock(mutex_);
-    return synced_ ? "" : "the node's pods have not been listed yet; see this log";
+    return synced_ && coming_synced_ ? ""
+                                     : "the node's pods have not been listed yet; see this log";
   }
 
   std::string Metrics() const {
@@ -146,7 +156,7 @@ class NodeAgent::Impl {
     bool synced = false;
     {
       const std::lock_guard lock(mutex_);
-      synced = synced_;
+      synced = synced_ && coming_synced_;
     }
     add("synced", "gauge", "Whether the node's pods have been listed.", synced ? 1 : 0);
     add("batond_answers", "gauge", "Whether batond answered the last request.",
@@ -184,30 +194,33 @@ class NodeAgent::Impl {
     Duration pause = kAgainMin;
     bool for_room = false;
   };
-  // What was told of a SharePod.
-  struct Told {
-    ShareReport report;
-    ShareReport seen;  // the newest, told or not
-    PauseWatch pauses;
-    std::vector<std::string> names;  // batond's, of its pod
-    Json advice = Json::array(), told_advice = Json::array();
-    Json status;  // with its conditions, as we know them; null: the SharePod was not read yet
-    Instant at{};
-    std::string wrong;  // why the last write failed
-  };
   using Pods = std::map<std::string, Json>;  // by uid
 
-  void Changed(Json pod) {
+  void Changed(Pods& pods, Json pod) {
     const std::string uid = UidOf(pod);
     if (uid.empty()) return;
     const std::lock_guard lock(mutex_);
-    pods_[uid] = std::move(pod);
+    pods[uid] = std::move(pod);
     Wake();
   }
-  void Gone(const Json& pod) {
+  void Gone(Pods& pods, const Json& pod) {
     const std::lock_guard lock(mutex_);
-    pods_.erase(UidOf(pod));
+    pods.erase(UidOf(pod));
     Wake();
+  }
+  void Synced(bool& synced) {
+    const std::lock_guard lock(mutex_);
+    synced = true;
+    Wake();
+  }
+  // The node's pods, and those that are about to be. With mutex_.
+  Pods All() const {
+    Pods all = pods_;
+    for (const auto& [uid, pod] : coming_) {
+      const std::string node = TextAt(pod, "spec/nodeName");
+      if (node.empty() || node == options_.node) all.emplace(uid, pod);
+    }
+    return all;
   }
   // With mutex_.
   void Wake() {
@@ -230,8 +243,8 @@ class NodeAgent::Impl {
         }
         if (stopping_) return;
         changed_ = false;
-        pods = pods_;
-        synced = synced_;
+        pods = All();
+        synced = synced_ && coming_synced_;
       }
       bool answered = false;
       auto status =
@@ -267,8 +280,9 @@ class NodeAgent::Impl {
       if (options_.on_node) options_.on_node(*heard_, &present);
       if (!options_.by_cgroup) LearnUids(present);
       std::erase_if(present, [](const PresentPod& pod) { return pod.pod.cgroup.empty(); });
-      if (synced) next = std::min(next, PutRight(pods, present));
-      Publish(std::move(*status), std::move(present), std::move(pods), synced);
+      MadeDevices made;
+      if (synced) next = std::min(next, PutRight(pods, present, made));
+      Publish({std::move(*status), std::move(present), std::move(pods), std::move(made), synced});
     }
   }
 
@@ -297,12 +311,13 @@ class NodeAgent::Impl {
     uids_ = std::move(known);
   }
 
-  // When something that is left is to be tried again; kNever: nothing is.
-  Instant PutRight(const Pods& pods, const std::vector<PresentPod>& present) {
+  // When something that is left is to be tried again; kNever: nothing is. `made`: what there is for
+  // those that should be there.
+  Instant PutRight(const Pods& pods, const std::vector<PresentPod>& present, MadeDevices& made) {
     std::map<std::string, BatondPod> desired, is;
     std::set<std::string> unreadable;
     for (const auto& [uid, pod] : pods) {
-      auto wanted = DesiredPods(pod, options_.memory_unit_mib);
+      auto wanted = DesiredPods(pod, options_.memory_unit_mib, options_.node);
       if (!wanted) {
         // Whatever it has, it keeps.
         unreadable.insert(uid);
@@ -316,10 +331,11 @@ class NodeAgent::Impl {
       }
     }
     for (const PresentPod& pod : present) is.emplace(pod.pod.name, pod.pod);
+    made = MadeFor(present, desired);
     const auto commands =
         Difference(desired, is, [&](const std::string& uid) { return unreadable.count(uid) != 0; });
     std::set<std::string> busy;
-    bool freed = false;
+    bool freed = false, makes = false;
     for (const BatondCommand& command : commands) {
       if (stopping()) return kNever;
       Json request = RequestFor(command, options_.by_cgroup);
@@ -330,13 +346,16 @@ class NodeAgent::Impl {
         continue;
       }
       if (busy.count(command.pod.name) != 0) continue;  // its first command has failed
+      const bool devices = !spec::ByToken(command.pod.wishes.mode);
       bool answered = false;
-      auto done = wire::Ask(options_.socket_dir, request, kBatondPatience, &answered);
+      auto done = wire::Ask(options_.socket_dir, request,
+                            devices ? kDriverPatience : kBatondPatience, &answered);
       if (!done && command.kind == Kind::kDelete && done.error().code == ErrorCode::kNotFound) {
         done = Json::object();
       }
       if (done) {
         ++counters_.commands;
+        makes |= devices && command.kind == Kind::kCreate;
         refusals_.erase(command.pod.name);
         if (command.kind != Kind::kCreate) freed = true;
         if (command.kind == Kind::kDelete) {
@@ -382,7 +401,8 @@ class NodeAgent::Impl {
         static_cast<uint64_t>(std::count_if(desired.begin(), desired.end(), [&](const auto& entry) {
           return busy.count(entry.first) == 0;
         }));
-    Instant next = kNever;
+    // A binder waits to hear of it.
+    Instant next = makes ? MonotonicNow() : kNever;
     for (const auto& [name, refusal] : refusals_) next = std::min(next, refusal.next);
     return next;
   }
@@ -431,11 +451,12 @@ class NodeAgent::Impl {
     Json status;
     std::vector<PresentPod> present;
     Pods pods;
+    MadeDevices made;
     bool synced = false;
   };
-  void Publish(Json status, std::vector<PresentPod> present, Pods pods, bool synced) {
+  void Publish(Picture picture) {
     const std::lock_guard lock(mutex_);
-    picture_ = Picture{std::move(status), std::move(present), std::move(pods), synced};
+    picture_ = std::move(picture);
     told_.notify_all();
   }
 
@@ -454,9 +475,10 @@ class NodeAgent::Impl {
         card.cordoned = true;
         if (card.why.empty()) card.why = options_.lent_to;
       }
-      TellNode(node, UseOf(PresentPods(picture->status)));
+      // What was made is not known before all pods are.
+      TellNode(node, UseOf(PresentPods(picture->status)), picture->synced ? picture->made : made_);
       if (!picture->synced) continue;
-      TellShares(*picture);
+      shares_.Tell(picture->present, picture->pods);
       std::unique_lock lock(mutex_);
       // Not more often than asked for, and with the newest picture then.
       told_.wait_for(lock, std::min<Duration>(options_.report_every, std::chrono::seconds(1)),
@@ -465,21 +487,34 @@ class NodeAgent::Impl {
     }
   }
 
-  void TellNode(const devmgr::Node& node, const GpuNodeUse& use) {
+  void TellNode(const devmgr::Node& node, const GpuNodeUse& use, const MadeDevices& made) {
     const Instant now = MonotonicNow();
     const bool mounts = !options_.mounts_hook || options_.mounts_hook();
-    const bool same = node_ && *node_ == node && node_use_ == use && mounts_ == mounts;
+    const bool same =
+        node_ && *node_ == node && node_use_ == use && made_ == made && mounts_ == mounts;
     if (same && now - node_at_ < options_.refresh_every) return;
     if (!same && node_wrong_ && now < node_next_) return;
     Json object = GpuNodeOf(node, use);
     SetMountsHook(object, mounts);
+    SetDevices(object, made);
     Json identity = object;
     identity.erase("status");
     auto done =
         client_.Apply(resources::kGpuNodes, {"", options_.node}, identity, {}, true, kNodeManager);
-    if (done) {
-      done = client_.Apply(resources::kGpuNodes, {"", options_.node}, object, "status", true,
+    const auto apply = [&] {
+      return client_.Apply(resources::kGpuNodes, {"", options_.node}, object, "status", true,
                            kNodeManager);
+    };
+    if (done) done = apply();
+    if (!done && LacksDevices(done.error())) {
+      if (!std::exchange(old_crd_, true)) {
+        spdlog::warn(
+            "the CustomResourceDefinition of GpuNodes is of an older version and has no "
+            "status.devices; pods of modes mig and mps are not bound here until it is updated");
+      }
+      object["status"].erase("devices");
+      for (Json& card : object["status"]["cards"]) card.erase("instances");
+      done = apply();
     }
     CountReport(done.has_value());
     if (!done) {
@@ -492,158 +527,9 @@ class NodeAgent::Impl {
     if (std::exchange(node_wrong_, false)) spdlog::info("the node's GPUs are reported");
     node_ = node;
     node_use_ = use;
+    made_ = made;
     mounts_ = mounts;
     node_at_ = now;
-  }
-
-  void TellShares(const Picture& picture) {
-    LookAtAdvice();
-    std::map<std::string, std::vector<PresentPod>> by_uid;
-    for (const PresentPod& pod : picture.present) by_uid[pod.pod.cgroup].push_back(pod);
-    std::set<std::string> here;
-    for (const auto& [uid, pod] : picture.pods) {
-      const Controller owner = SharePodOf(pod);
-      if (owner.name.name.empty()) continue;
-      here.insert(uid);
-      const std::string phase = TextAt(pod, "status/phase");
-      const bool ended = phase == "Succeeded" || phase == "Failed";
-      const auto has = by_uid.find(uid);
-      if (has == by_uid.end() && !(ended && told_shares_.count(uid) != 0)) continue;
-      Told& told = told_shares_[uid];
-      if (has != by_uid.end()) {
-        told.seen = ReportOf(has->second);
-        told.seen.paused = told.pauses.Look(told.seen.paused, told.seen.held_ns, MonotonicNow(),
-                                            options_.paused_after);
-        told.names.clear();
-        for (const PresentPod& present : has->second) told.names.push_back(present.pod.name);
-        told.advice = AdviceOf(advice_, told.names);
-      }
-      if (ended) {
-        told.seen.achieved = 0;
-        told.seen.attached = false;
-        told.seen.idle = false;
-        told.seen.paused = false;
-        told.seen.ended = true;
-      }
-      TellShare(owner, told);
-    }
-    std::erase_if(told_shares_, [&](const auto& entry) { return here.count(entry.first) == 0; });
-  }
-
-  // A relay's batond does not say it to one node.
-  void LookAtAdvice() {
-    const Instant now = MonotonicNow();
-    if (advised_at_ != Instant{} && now - advised_at_ < options_.advise_every) return;
-    advised_at_ = now;
-    if (auto said = wire::Ask(options_.socket_dir, {{"command", "advise"}}, kBatondPatience)) {
-      advice_ = std::move(*said);
-    }
-  }
-
-  // Why they get what they get, in batond's own sentences. None where it does not say: a relay's
-  // batond speaks of all nodes, and not to one.
-  Json ReasonsOf(const std::vector<std::string>& names) const {
-    Json reasons = Json::array();
-    for (const std::string& name : names) {
-      const auto said = wire::Ask(options_.socket_dir, {{"command", "explain"}, {"pod", name}});
-      const Json* sentences = said ? Find(*said, "sentences") : nullptr;
-      if (sentences == nullptr || !sentences->is_array()) continue;
-      for (const Json& sentence : *sentences) {
-        const bool good =
-            sentence.is_string() && sentence.get_ref<const std::string&>().size() <= kReasonMax;
-        if (good && reasons.size() < kReasonsMax) reasons.push_back(sentence);
-      }
-    }
-    return reasons;
-  }
-
-  void TellShare(const Controller& owner, Told& told) {
-    const Instant now = MonotonicNow();
-    const ShareReport& report = told.seen;
-    const bool first = told.status.is_null();
-    const Json advice = now < no_advice_until_ ? Json::array() : told.advice;
-    if (told.at != Instant{} && now - told.at < options_.report_every) return;
-    if (!first) {
-      const bool worth = WorthTelling(told.report, report) || advice != told.told_advice;
-      const bool stale = told.report != report && now - told.at >= options_.refresh_every;
-      if (!worth && !stale && told.wrong.empty()) return;
-    }
-    told.at = now;
-    const auto wrong = [&](const std::string& why) {
-      CountReport(false);
-      if (std::exchange(told.wrong, why) != why && !client_.stopped()) {
-        spdlog::warn("SharePod {}: its status cannot be written: {}", owner.name.Text(), why);
-      }
-    };
-    if (first) {
-      // What an agent before this one has told, and since when.
-      auto share_pod = client_.Get(resources::kSharePods, owner.name);
-      if (!share_pod) return wrong(share_pod.error().message);
-      if (UidOf(*share_pod) != owner.uid) return wrong("it is another one of the same name");
-      told.status = {{"conditions", Json::array()}};
-      for (const Json& condition : ListAt(*share_pod, "status/conditions")) {
-        const std::string type = TextAt(condition, "type");
-        if (type != "Attached" && type != "Paused") continue;
-        told.status["conditions"].push_back(condition);
-        if (type == "Paused" && TextAt(condition, "status") == "True") {
-          told.pauses = PauseWatch(true);
-          told.seen.paused = told.seen.idle;
-        }
-      }
-    }
-    Condition attached{
-        "Attached", report.attached, report.attached ? "ProcessesAttached" : "NoProcess",
-        report.attached ? "a process of the pod uses its share"
-                        : "no running process of the pod uses CUDA with Baton's hook"};
-    if (report.ended) {
-      attached.reason = "PodEnded";
-      attached.message = "the pod has ended";
-    }
-    // Of no generation: a process is there or not, whatever the spec says by now.
-    const std::string time = Timestamp(std::chrono::system_clock::now());
-    SetCondition(told.status, attached, std::nullopt, time);
-    if (report.idle) {
-      SetCondition(told.status,
-                   {"Paused", report.paused, report.paused ? "OthersHaveWork" : "NotPaused",
-                    report.paused ? "the pod is of idle priority and waits: other pods on its GPU "
-                                    "have work"
-                                  : ""},
-                   std::nullopt, time);
-    } else {
-      RemoveCondition(told.status, "Paused");
-    }
-    Json status = told.status;
-    status["achieved"] = fmt::format("{:.1f}", report.achieved);
-    status["gpuSeconds"] = report.held_ns / 1'000'000'000;
-    if (Json reasons = report.ended ? Json::array() : ReasonsOf(told.names); !reasons.empty()) {
-      status["reasons"] = std::move(reasons);
-    }
-    if (!advice.empty()) status["advice"] = advice;
-    Json object{
-        {"apiVersion", resources::kSharePods.ApiVersion()},
-        {"kind", resources::kSharePods.kind},
-        {"metadata",
-         {{"name", owner.name.name}, {"namespace", owner.name.name_space}, {"uid", owner.uid}}},
-        {"status", std::move(status)}};
-    const auto apply = [&] {
-      return client_.Apply(resources::kSharePods, owner.name, object, "status", true, kNodeManager);
-    };
-    auto done = apply();
-    if (!done && LacksAdvice(done.error()) && object["status"].erase("advice") > 0) {
-      if (done = apply(); done) {
-        if (no_advice_until_ == Instant{}) {
-          spdlog::warn(
-              "the CustomResourceDefinition of SharePods is of an older version and has no "
-              "status.advice; no advice is written until it is updated");
-        }
-        no_advice_until_ = now + options_.advise_every;
-      }
-    }
-    if (!done) return wrong(done.error().message);
-    CountReport(true);
-    told.wrong.clear();
-    told.report = report;
-    told.told_advice = object["status"].value("advice", Json::array());
   }
 
   Client& client_;
@@ -655,9 +541,11 @@ class NodeAgent::Impl {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, told_;
-  Pods pods_;                       // guarded by mutex_, as are these
+  Pods pods_;                       // bound here; guarded by mutex_, as are these
+  Pods coming_;                     // with the label of this node
   std::optional<Picture> picture_;  // the newest that was not reported on
-  bool synced_ = false;
+  bool synced_ = false;             // pods_ is complete
+  bool coming_synced_ = false;      // likewise
   bool changed_ = false;
   bool stopping_ = false;
 
@@ -672,16 +560,15 @@ class NodeAgent::Impl {
   // Of the reporter.
   std::optional<devmgr::Node> node_;  // as told, and these with it
   GpuNodeUse node_use_;
+  MadeDevices made_;
   bool mounts_ = false;
+  bool old_crd_ = false;
   Instant node_at_{};
   Instant node_next_{};
   bool node_wrong_ = false;
-  std::map<std::string, Told> told_shares_;  // by the pod's uid
-  Json advice_;                              // batond's answer of
-  Instant advised_at_{};
-  Instant no_advice_until_{};  // the API server did not know status.advice
+  ShareReporter shares_;
 
-  std::optional<Reflector> pods_watch_;
+  std::optional<Reflector> pods_watch_, coming_watch_;
   std::thread keeper_;
   std::thread reporter_;
 };

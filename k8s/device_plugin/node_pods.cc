@@ -73,16 +73,21 @@ std::string AdvisedText(const Json& set, std::string_view field) {
 
 }  // namespace
 
-Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit_mib) {
+Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit_mib,
+                                           const std::string& node) {
   std::vector<BatondPod> pods;
   if (!TakesRoom(pod)) return pods;
+  const bool bound = !TextAt(pod, "spec/nodeName").empty();
   auto read = ReadGpuPod(pod, memory_unit_mib);
   if (!read) return tl::unexpected(read.error());
   if (!read->asks()) return pods;
   auto placement = ReadPlacement(pod);
   if (!placement) return tl::unexpected(placement.error());
   if (!*placement) return pods;
-  if ((*placement)->node != TextAt(pod, "spec/nodeName")) {
+  if (!bound && ((*placement)->node != node || MakesDevicesOn(pod) != LabelOfNode(node))) {
+    return pods;
+  }
+  if (bound && (*placement)->node != TextAt(pod, "spec/nodeName")) {
     return Fail(ErrorCode::kInvalid,
                 fmt::format("the placement names GPUs of node {}, but the pod is on another node; "
                             "delete the pod so that it is placed again",
@@ -90,13 +95,14 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
   }
   for (size_t i = 0; i < read->containers.size(); ++i) {
     const ContainerGpus& container = read->containers[i];
-    BatondPod wanted = read->asked;
+    BatondPod wanted{read->asked, {}};
     devmgr::Fit fit;
     for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
       if (vgpu.container != i) continue;
       fit = vgpu.fit;
       wanted.wishes.gpus.push_back(vgpu.card);
       wanted.wishes.mode = vgpu.mode;
+      if (vgpu.mode == spec::kMig) wanted.slots.push_back(vgpu.fit.slot);
     }
     if (wanted.wishes.gpus.empty()) {
       return Fail(
@@ -106,11 +112,12 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
                       container.name));
     }
     const spec::Mode* mode = spec::FindMode(wanted.wishes.mode);
-    if (mode == nullptr || !mode->on_kubernetes) {
+    if (mode == nullptr) {
       return Fail(ErrorCode::kInvalid,
-                  fmt::format("container {} was placed with mode '{}'; Kubernetes supports {}",
-                              container.name, wanted.wishes.mode, spec::ModeNames(true, " and ")));
+                  fmt::format("container {} was placed with mode '{}'; there are {}",
+                              container.name, wanted.wishes.mode, spec::ModeNames()));
     }
+    if (!bound && mode->by_token) continue;
     const bool by_turns = wanted.wishes.mode == spec::kTimeSlice;
     // A container that has ended.
     if (by_turns && fit.share == policy::Share(0)) continue;
@@ -124,14 +131,17 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
     const bool idle = wanted.share.priority == policy::Priority::kIdle;
     // What the binder has given, not what the annotations ask for by now: it looks at room and
     // quotas.
-    const policy::Share given = by_turns ? fit.share : container.request;
+    const bool part = !mode->by_token;
+    const policy::Share given = by_turns || part ? fit.share : container.request;
     wanted.share.request = idle ? policy::Share(0) : given;
-    wanted.share.limit = std::max(container.limit, given);
+    // What was made for it has its size, and no tokens.
+    wanted.share.limit = part ? policy::kWhole : std::max(container.limit, given);
+    if (part) wanted.share.priority = policy::Priority::kNormal;
     wanted.memory_cap = uint64_t{container.memory.mib} << 20;
     wanted.memory_part = container.memory.part;
     if (by_turns && wanted.swap) {
       wanted.memory_request = std::min(wanted.memory_request, uint64_t{fit.memory_mib} << 20);
-    } else if (by_turns && fit.memory_mib > 0) {
+    } else if ((by_turns || part) && fit.memory_mib > 0) {
       wanted.memory_cap = uint64_t{fit.memory_mib} << 20;
       wanted.memory_part = policy::Share(0);
     }
@@ -160,8 +170,15 @@ std::vector<PresentPod> PresentPods(const Json& status) {
     pod.wishes.gpus.clear();
     for (const Json& gpu : ListAt(row, "gpus")) {
       pod.wishes.gpus.push_back(TextAt(gpu, "uuid"));
+      if (std::string device = TextAt(gpu, "device"); !device.empty()) {
+        present.devices.push_back(std::move(device));
+      }
+      if (Find(gpu, "slot") != nullptr) {
+        pod.slots.push_back(static_cast<uint32_t>(CountAt(gpu, "slot")));
+      }
     }
     present.achieved = NumberAt(row, "achieved_60s");
+    if (!present.devices.empty()) present.achieved = NumberAt(said, "request");
     present.held_ns = CountAt(row, "held_ns");
     present.paused = TextAt(row, "phase") == "paused";
     for (const Json& client : ListAt(row, "clients")) {
@@ -170,6 +187,21 @@ std::vector<PresentPod> PresentPods(const Json& status) {
     if (!pod.name.empty()) pods.push_back(std::move(present));
   }
   return pods;
+}
+
+MadeDevices MadeFor(const std::vector<PresentPod>& present,
+                    const std::map<std::string, BatondPod>& desired) {
+  MadeDevices made;
+  for (const PresentPod& one : present) {
+    const auto wanted = desired.find(one.pod.name);
+    if (wanted == desired.end() || wanted->second.cgroup != one.pod.cgroup ||
+        wanted->second.slots != one.pod.slots) {
+      continue;
+    }
+    if (one.devices.empty() || one.devices.size() != wanted->second.wishes.gpus.size()) continue;
+    made[wanted->second.ticket] = one.devices;
+  }
+  return made;
 }
 
 GpuNodeUse UseOf(const std::vector<PresentPod>& pods) {
@@ -193,15 +225,22 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     card.model = TextAt(row, "name").substr(0, kWordsMax);
     // What pods that share it may have. At least one: of a GPU whose memory nobody knows, pods
     // without a cap can have a part.
-    const uint64_t memory = CountAt(row, "memory"), reserve = CountAt(row, "memory_reserve");
+    card.mig_capable = FlagAt(row, "mig_capable");
+    card.mig_enabled = FlagAt(row, "mig_enabled");
+    for (const Json& instance : ListAt(row, "instances")) {
+      card.instances.push_back({0, TextAt(instance, "profile").substr(0, kWordsMax), "",
+                                static_cast<uint32_t>(CountAt(instance, "start")),
+                                static_cast<uint32_t>(CountAt(instance, "slices"))});
+    }
+    // Nothing is kept from what the hardware divides.
+    const uint64_t memory = CountAt(row, "memory");
+    const uint64_t reserve = card.mig_enabled ? 0 : CountAt(row, "memory_reserve");
     card.memory_mib = static_cast<uint32_t>(
         std::clamp<uint64_t>((memory - std::min(memory, reserve)) >> 20, 1, 1 << 24));
     card.numa = PlaceAt(row, "numa");
     card.island = PlaceAt(row, "island");
     card.pcie = PlaceAt(row, "pcie");
     card.bus = TextAt(row, "bus");
-    card.mig_capable = FlagAt(row, "mig_capable");
-    card.mig_enabled = FlagAt(row, "mig_enabled");
     card.cordoned = FlagAt(row, "cordoned");
     const double beyond = std::clamp(NumberAt(row, "use_beyond_requests") * 1e4,
                                      -static_cast<double>(devmgr::Card::kBeyondMax),
@@ -238,7 +277,7 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
   // says nothing: only one that it should not have is wrong.
   const auto same = [&](const BatondPod& wanted, const BatondPod& is) {
     const std::vector<std::string>& gpus = wanted.wishes.gpus;
-    return alike(wanted, is, false) &&
+    return alike(wanted, is, false) && (is.slots.empty() || is.slots == wanted.slots) &&
            std::all_of(is.wishes.gpus.begin(), is.wishes.gpus.end(), [&](const std::string& gpu) {
              return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();
            });
@@ -263,9 +302,12 @@ std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& de
   std::stable_sort(sets.begin(), sets.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [more, set] : sets) commands.push_back(std::move(set));
-  for (const auto& [name, pod] : desired) {
-    const auto is = present.find(name);
-    if (is == present.end() || !same(pod, is->second)) commands.push_back({Kind::kCreate, pod});
+  for (const bool by_token : {true, false}) {
+    for (const auto& [name, pod] : desired) {
+      if (spec::ByToken(pod.wishes.mode) != by_token) continue;
+      const auto is = present.find(name);
+      if (is == present.end() || !same(pod, is->second)) commands.push_back({Kind::kCreate, pod});
+    }
   }
   return commands;
 }
@@ -285,6 +327,7 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
     if (field.key == "latency" && value.is_null()) continue;
     request[field.key] = std::move(value);
   }
+  if (create && !pod.slots.empty()) request["slots"] = pod.slots;
   // Where nothing is said, what was said before ends.
   if (pod.memory_cap == 0 && pod.memory_part == policy::Share(0)) request["memory"] = 0;
   if (pod.team.empty()) request["team"] = "";
@@ -298,7 +341,8 @@ ShareReport ReportOf(const std::vector<PresentPod>& pods) {
   std::set<std::string_view> cards;
   for (const PresentPod& present : pods) {
     report.achieved += present.achieved;
-    report.attached = report.attached || present.attached;
+    report.part = report.part || !present.devices.empty();
+    report.attached = report.attached || present.attached || report.part;
     report.idle = report.idle || present.pod.share.priority == policy::Priority::kIdle;
     report.paused = report.paused || present.paused;
     report.held_ns += present.held_ns;

@@ -24,27 +24,38 @@ namespace baton::k8s {
 // A pod of batond: a container that has GPUs, named "namespace/pod", or "namespace/pod/container"
 // where several ask. Its cgroup is the uid of the pod of Kubernetes, its wishes are the GPUs
 // (uuids) and the mode that it was placed on; its ticket is empty where it is not known.
-using BatondPod = spec::PodRequest;
+struct BatondPod : spec::PodRequest {
+  std::vector<uint32_t> slots;  // by MIG: which part of each GPU, devmgr::Fit::slot
+};
 
 // Those of one pod of Kubernetes: none where it asks for no GPU, has no placement yet, or has
-// ended. kInvalid: its annotations cannot be read, or ask for a mode that there is not on
-// Kubernetes.
-Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit_mib);
+// ended. A pod that is on no node yet has those for which devices are made, where it is placed on
+// `node` and says so (keys::kMakesDevices). kInvalid: its annotations cannot be read, or ask for a
+// mode that there is not.
+Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit_mib,
+                                           const std::string& node = "");
 
 // A pod of batond as its `status` tells.
 struct PresentPod {
   BatondPod pod;
-  double achieved = 0;    // percent of a GPU, over the last minute, summed over its GPUs
+  // Percent of a GPU, over the last minute, summed over its GPUs. A part that was made for it, it
+  // has all the time.
+  double achieved = 0;
   uint64_t held_ns = 0;   // likewise since it was made
   bool attached = false;  // a process of it is connected
   // Of idle priority, and waits for pods with a request at this moment.
   bool paused = false;
+  std::vector<std::string> devices;  // that were made for it, one for each GPU; empty: none
 };
 // Of a `status` answer. The cgroup is empty for pods that none is named for.
 std::vector<PresentPod> PresentPods(const Json& status);
 
 // What those pods have been promised, over all of their GPUs.
 GpuNodeUse UseOf(const std::vector<PresentPod>& pods);
+
+// What was made for containers, by their tickets. `desired`: as they should be, by name.
+MadeDevices MadeFor(const std::vector<PresentPod>& present,
+                    const std::map<std::string, BatondPod>& desired);
 
 // The node's GPUs, by its `status` answer; at most 16.
 devmgr::Node NodeOf(const Json& status, const std::string& name);
@@ -54,7 +65,8 @@ struct BatondCommand {
   BatondPod pod;              // as it should be; for kDelete as it is
   bool ends_latency = false;  // with kSet: it has one, and is to have none
 };
-// What is to be done, in this order: what frees room first. `present`: those that are the agent's
+// What is to be done, in this order: what frees room first, and last what has devices made, which
+// takes the driver a while. `present`: those that are the agent's
 // to change. What a pod of `keep` (uids) has, stays as it is.
 std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& desired,
                                       const std::map<std::string, BatondPod>& present,
@@ -69,6 +81,7 @@ struct ShareReport {
   double achieved = 0;  // percent of each of its GPUs
   uint64_t held_ns = 0;
   bool attached = false;
+  bool part = false;    // a part of a GPU was made for it: no process attaches
   bool ended = false;   // its pod has: the last report
   bool idle = false;    // it is of idle priority
   bool paused = false;  // see PauseWatch

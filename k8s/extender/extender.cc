@@ -23,6 +23,7 @@
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
 #include "k8s/types/team.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 namespace {
@@ -62,6 +63,12 @@ struct Asked {
 Result<Asked> Ask(const Json& pod, uint32_t memory_unit_mib) {
   auto gpu = ReadGpuPod(pod, memory_unit_mib);
   if (!gpu) return tl::unexpected(gpu.error());
+  if (gpu->asks() && !spec::ByToken(gpu->request.mode)) {
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("mode {} has a part of a GPU made before the pod is bound, which "
+                            "Baton's own scheduler waits for; set schedulerName: {}",
+                            gpu->request.mode, kScheduler));
+  }
   Asked asked;
   asked.request = gpu->request;
   asked.request.name = NameOf(pod).Text();

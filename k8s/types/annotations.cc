@@ -6,6 +6,12 @@
 
 namespace baton::k8s {
 
+std::string LabelOfNode(std::string_view node) {
+  constexpr size_t kLabelMax = 63;
+  if (node.size() <= kLabelMax) return std::string(node);
+  return fmt::format("{}-{:016x}", node.substr(0, kLabelMax - 17), HashOf(node));
+}
+
 std::string PodKey(std::string_view key) { return std::string(kPrefix).append(key); }
 
 std::string ContainerKey(std::string_view container, std::string_view key) {

@@ -49,7 +49,7 @@ inline constexpr std::string_view kModel = "model";  // words of the GPU's model
 inline constexpr std::string_view kNotModel = "not-model";
 inline constexpr std::string_view kGpuUuid = "gpu-uuid";
 inline constexpr std::string_view kNotGpuUuid = "not-gpu-uuid";
-inline constexpr std::string_view kMode = "mode";               // time-slice, exclusive
+inline constexpr std::string_view kMode = "mode";               // a row of spec/modes.h
 inline constexpr std::string_view kNodePolicy = "node-policy";  // binpack, spread: of nodes
 inline constexpr std::string_view kGpuPolicy = "gpu-policy";    // and of a node's GPUs
 inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/placement/request.h
@@ -61,7 +61,15 @@ inline constexpr std::string_view kAway = "away";           // wait, open: BATON
 // What the binder and the node write.
 inline constexpr std::string_view kPlacement = "placement";      // JSON, see gpu_pod.h
 inline constexpr std::string_view kDevices = "visible-devices";  // of a container: uuids by commas
-inline constexpr std::string_view kInjected = "injected";        // the webhook's: see below
+// Of a container in mode mps: what CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and
+// CUDA_MPS_PINNED_DEVICE_MEM_LIMIT are there.
+inline constexpr std::string_view kMpsPipe = "mps-pipe";
+inline constexpr std::string_view kMpsShare = "mps-share";
+inline constexpr std::string_view kMpsMemory = "mps-memory";
+// A label, with LabelOfNode(): the pod has a place there by kPlacement and is not bound before the
+// node has made what it gets of its GPUs.
+inline constexpr std::string_view kMakesDevices = "makes-devices";
+inline constexpr std::string_view kInjected = "injected";  // the webhook's: see below
 // Likewise: what it understood by other projects' names, in sentences (k8s/types/translate.h).
 inline constexpr std::string_view kTranslated = "translated";
 inline constexpr std::string_view kTemplateHash = "template-hash";  // of a SharePod's child
@@ -75,6 +83,9 @@ inline constexpr std::string_view kPublicKey = "public-key";
 // Values of kInjected. All that the pod needs is in it; or the kubelet has to mount the hook.
 inline constexpr std::string_view kInjectedAll = "1";
 inline constexpr std::string_view kInjectedEnv = "2";
+
+// A node's name as a label's value: of a long one the beginning and a hash of the whole.
+std::string LabelOfNode(std::string_view node);
 
 // "baton.dev/request"
 std::string PodKey(std::string_view key);

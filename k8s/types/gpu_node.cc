@@ -22,6 +22,7 @@ namespace {
 constexpr uint32_t kCardMibMax = 1u << 24;
 constexpr int64_t kBeyondUnit = 10'000;  // a percent, in millionths
 constexpr int64_t kBeyondMax = devmgr::Card::kBeyondMax / kBeyondUnit;
+constexpr size_t kInstancesMax = 8;     // of a GPU
 constexpr int64_t kPlaceMax = 1 << 16;  // of numa, island, pcie
 constexpr std::array<std::pair<devmgr::Health, std::string_view>, 3> kHealths{
     {{devmgr::Health::kHealthy, "Healthy"},
@@ -101,6 +102,11 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
     if (card.beyond / kBeyondUnit != 0) {
       cards.back()["useBeyondRequests"] = card.beyond / kBeyondUnit;
     }
+    for (const devmgr::MigInstance& instance : card.instances) {
+      cards.back()["instances"].push_back({{"profile", ToUtf8(instance.profile)},
+                                           {"start", instance.start},
+                                           {"slices", instance.slices}});
+    }
   }
   std::map<std::string, size_t> models;
   uint64_t memory_mib = 0;
@@ -130,6 +136,31 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
           {"kind", resources::kGpuNodes.kind},
           {"metadata", {{"name", node.name}}},
           {"status", std::move(status)}};
+}
+
+void SetDevices(Json& gpu_node, const MadeDevices& devices) {
+  for (const auto& [ticket, made] : devices) {
+    gpu_node["status"]["devices"].push_back({{"ticket", ToUtf8(ticket)}, {"devices", made}});
+  }
+}
+
+MadeDevices DevicesOn(const Json& gpu_node) {
+  constexpr size_t kTextMax = 256;
+  MadeDevices devices;
+  for (const Json& entry : ListAt(gpu_node, "status/devices")) {
+    const std::string ticket = TextAt(entry, "ticket");
+    std::vector<std::string> made;
+    for (const Json& device : ListAt(entry, "devices")) {
+      if (device.is_string()) made.push_back(device.get<std::string>());
+    }
+    const bool good = std::all_of(made.begin(), made.end(), [](const std::string& device) {
+      return !device.empty() && device.size() <= kTextMax &&
+             std::all_of(device.begin(), device.end(),
+                         [](char c) { return c > 0x20 && c < 0x7f && c != ','; });
+    });
+    if (good && !ticket.empty() && !made.empty()) devices[ticket] = std::move(made);
+  }
+  return devices;
 }
 
 void SetMountsHook(Json& gpu_node, bool mounts) {
@@ -191,6 +222,17 @@ Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
     card.cordoned = read.Flag("cordoned");
     card.mig_capable = read.Flag("migCapable");
     card.mig_enabled = read.Flag("migEnabled");
+    for (const Json& made : ListAt(entry, "instances")) {
+      if (card.instances.size() == kInstancesMax) break;
+      const std::string there = fmt::format("{}.instances[{}]", where, card.instances.size());
+      CardReader part{made, there, {}};
+      devmgr::MigInstance instance;
+      instance.profile = part.Text("profile", 64, true);
+      instance.start = static_cast<uint32_t>(part.Number("start", 0, 7, {}));
+      instance.slices = static_cast<uint32_t>(part.Number("slices", 1, 8, {}));
+      if (read.result) read.result = part.result;
+      card.instances.push_back(std::move(instance));
+    }
     card.beyond = kBeyondUnit * read.Number("useBeyondRequests", -kBeyondMax, kBeyondMax, 0);
     if (!read.result) return tl::unexpected(read.result.error());
     cards.push_back(std::move(card));

@@ -4,6 +4,7 @@
 #define BATON_K8S_TYPES_GPU_NODE_H_
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ namespace baton::k8s {
 // A GpuNode object for server-side apply:
 //   {"metadata": {"name": NODE}, "status": {"cards": [{"uuid", "index", "vendor", "model",
 //    "memoryMiB", "numa", "island", "pcie", "bus", "health", "why", "cordoned", "migCapable",
-//    "migEnabled", "useBeyondRequests" (percent of the GPU, where it is not 0: Card::beyond)}]}}
+//    "migEnabled", "useBeyondRequests" (percent of the GPU, where it is not 0: Card::beyond),
+//    "instances": [{"profile", "start", "slices"}]}]}}
 // and for people what that comes to, with what `use` says of the pods there:
 //   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" and "free" (percents
 //   of one GPU, over the healthy ones: "130"), "memoryUsedMiB"
@@ -28,6 +30,14 @@ struct GpuNodeUse {
   friend bool operator==(const GpuNodeUse&, const GpuNodeUse&) = default;
 };
 Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use = {});
+
+// What was made on a node for containers, by ticket (TicketOf()): uuids of MIG instances, or MPS's
+// pipe directory, one for each GPU. In the GpuNode:
+//   "devices": [{"ticket", "devices": [TEXT]}]
+using MadeDevices = std::map<std::string, std::vector<std::string>>;
+void SetDevices(Json& gpu_node, const MadeDevices& devices);
+// Those again; what cannot be read is left out.
+MadeDevices DevicesOn(const Json& gpu_node);
 // Says in the GpuNode whether containers with a share get the hook from the kubelet there (an
 // annotation: metadata.annotations[baton.dev/mounts-hook]); and whether it says so.
 void SetMountsHook(Json& gpu_node, bool mounts);

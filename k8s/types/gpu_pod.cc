@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "devmgr/modes/mps_mode.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/read.h"
 #include "spec/modes.h"
@@ -434,7 +435,15 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     // It takes nothing once it has ended.
     read.request.idle |= gpus.index < ListAt(pod, "spec/initContainers").size();
   }
-  const bool unfit = whole || cards.mode == spec::kExclusive ||
+  const bool divided = !whole && !cards.mode.empty() && !spec::ByToken(cards.mode);
+  if (divided && std::any_of(read.containers.begin(), read.containers.end(),
+                             [](const ContainerGpus& gpus) { return gpus.count > 1; })) {
+    return Refuse(Annotation(PodKey(keys::kCount)),
+                  fmt::format("in mode {} a container has a part of one GPU, for a process can "
+                              "use no more of them; remove the annotation",
+                              cards.mode));
+  }
+  const bool unfit = whole || divided || cards.mode == spec::kExclusive ||
                      std::any_of(read.containers.begin(), read.containers.end(),
                                  [](const ContainerGpus& gpus) { return gpus.count > 1; });
   if (unfit && read.asked.share.priority == policy::Priority::kIdle) {
@@ -443,11 +452,11 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
         "'idle', which is for pods that share one GPU by the token; remove the annotation, "
         "or use mode time-slice and one GPU");
   }
-  if (whole && cards.mode == spec::kTimeSlice) {
+  if (whole && !cards.mode.empty() && cards.mode != spec::kExclusive) {
     return Refuse(Annotation(PodKey(keys::kMode)),
-                  fmt::format("'time-slice', but {} requests whole GPUs; use {} instead, or remove "
-                              "the annotation",
-                              kWholeResource, kShareResource));
+                  fmt::format("{}, but {} requests whole GPUs; use {} instead, or remove the "
+                              "annotation",
+                              Quoted(cards.mode), kWholeResource, kShareResource));
   }
   for (const ContainerGpus& gpus : read.containers) {
     spec::PodRequest asked = read.asked;
@@ -529,8 +538,23 @@ std::vector<std::pair<std::string, std::string>> PlacementAnnotations(
     std::string devices;
     for (const devmgr::Vgpu& vgpu : placement.vgpus) {
       if (vgpu.container != i) continue;
+      const std::string& name = pod.containers[i].name;
+      const bool by_mps = vgpu.mode == spec::kMps;
       if (!devices.empty()) devices += ',';
-      devices += vgpu.device.empty() ? vgpu.card : vgpu.device;
+      devices += vgpu.device.empty() || by_mps ? vgpu.card : vgpu.device;
+      if (!by_mps) continue;
+      devmgr::Card card;
+      card.uuid = vgpu.card;
+      for (const auto& [variable, value] :
+           devmgr::MpsMode().EnvironmentOf(card, vgpu.fit, vgpu.device)) {
+        if (variable == "CUDA_MPS_PIPE_DIRECTORY") {
+          annotations.emplace_back(ContainerKey(name, keys::kMpsPipe), value);
+        } else if (variable == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") {
+          annotations.emplace_back(ContainerKey(name, keys::kMpsShare), value);
+        } else if (variable == "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") {
+          annotations.emplace_back(ContainerKey(name, keys::kMpsMemory), value);
+        }
+      }
     }
     annotations.emplace_back(ContainerKey(pod.containers[i].name, keys::kDevices),
                              std::move(devices));
@@ -602,6 +626,13 @@ Result<std::optional<devmgr::Placement>> ReadPlacement(const Json& pod) {
   auto placement = ParsePlacement(text->get_ref<const std::string&>());
   if (!placement) return tl::unexpected(placement.error());
   return std::optional(std::move(*placement));
+}
+
+std::string MakesDevicesOn(const Json& pod) {
+  const Json* labels = Find(pod, "metadata/labels");
+  if (labels == nullptr || !labels->is_object()) return "";
+  const auto label = labels->find(PodKey(keys::kMakesDevices));
+  return label != labels->end() && label->is_string() ? label->get<std::string>() : "";
 }
 
 bool TakesRoom(const Json& pod) {

@@ -80,7 +80,8 @@ struct NodeResources {
 NodeResources ResourcesOf(const Json& pod);
 
 // The annotations that a Binding carries, which say where each container's GPUs are: kPlacement of
-// the pod, as below, and kDevices of each container.
+// the pod, as below, and of each container kDevices, in mode mps kMpsPipe and so on too. Where a
+// device was made (devmgr::Vgpu::device), they name that.
 //
 //   {"v":1,"node":"n1","containers":[{"name":"main","vgpus":[{"card":"GPU-...","mode":"time-slice",
 //    "share":300000,"memoryMiB":4096,"layout":0,"slot":0}]}]}
@@ -91,6 +92,9 @@ Result<std::optional<devmgr::Placement>> ReadPlacement(const Json& pod);
 // By text, for SharePods' status.
 std::string PlacementText(const GpuPod& pod, const devmgr::Placement& placement);
 Result<devmgr::Placement> ParsePlacement(std::string_view text);
+
+// The value of the pod's label keys::kMakesDevices; empty: it has none.
+std::string MakesDevicesOn(const Json& pod);
 
 // Neither failed nor succeeded nor gone from its node: it takes room.
 bool TakesRoom(const Json& pod);

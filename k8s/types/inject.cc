@@ -11,6 +11,7 @@
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 
@@ -94,7 +95,7 @@ Result<void> CheckPaths(const Json& mounts, const Json& volumes, const std::stri
 }
 
 Result<void> AddHook(Json& container, const ContainerGpus& gpus, const Json& volumes,
-                     const std::string& away, bool swap, const std::string& where,
+                     const std::string& away, const GpuPod& pod, const std::string& where,
                      const InjectOptions& options) {
   auto env = Array(container, "env", where);
   if (!env) return tl::unexpected(env.error());
@@ -103,20 +104,30 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const Json& vol
   const std::string devices =
       fmt::format("metadata.annotations['{}']", ContainerKey(gpus.name, keys::kDevices));
   std::vector<Json> ours;
-  if (!gpus.whole) {
+  const bool hook = !gpus.whole && spec::ByToken(pod.request.mode);
+  if (hook) {
     ours.push_back(FromField("BATON_POD_UID", "metadata.uid"));
     ours.push_back(Plain("BATON_TICKET", TicketOf("$(BATON_POD_UID)", gpus.name)));
     ours.push_back(Plain("BATON_SOCKET", std::string(kSocketDir) + "/baton.sock"));
     if (!away.empty()) ours.push_back(Plain("BATON_AWAY", away));
-    if (swap) ours.push_back(Plain("BATON_SWAP", "1"));
+    if (pod.asked.swap) ours.push_back(Plain("BATON_SWAP", "1"));
   }
   ours.push_back(FromField(kNvidiaDevices, devices));
   ours.push_back(FromField("CUDA_VISIBLE_DEVICES", devices));
+  if (pod.request.mode == spec::kMps) {
+    const auto from = [&](std::string_view variable, std::string_view key) {
+      ours.push_back(FromField(
+          variable, fmt::format("metadata.annotations['{}']", ContainerKey(gpus.name, key))));
+    };
+    from("CUDA_MPS_PIPE_DIRECTORY", keys::kMpsPipe);
+    from("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", keys::kMpsShare);
+    if (gpus.memory != GpuMemory{}) from("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keys::kMpsMemory);
+  }
   size_t at = 0;
   for (Json& entry : ours) {
     if (auto ok = Put(**env, at, std::move(entry), env_field); !ok) return ok;
   }
-  if (gpus.whole) return {};
+  if (!hook) return {};
 
   Json* preload = Named(**env, kLdPreload);
   if (preload == nullptr) {
@@ -288,7 +299,8 @@ Result<bool> Inject(Json& given, const InjectOptions& options) {
   if (scheduler.empty() || scheduler == "default-scheduler") spec["schedulerName"] = kScheduler;
   if (auto ok = AddPlaces(spec, options); !ok) return tl::unexpected(ok.error());
 
-  const bool hook = !read->containers.front().whole;
+  // Pods by MIG and MPS have no hook, but MPS's sockets are where the daemon's are.
+  const bool mounts = !read->containers.front().whole;
   const Json volumes = ListAt(spec, "volumes");
   uint32_t index = 0;
   auto gpus = read->containers.begin();
@@ -298,8 +310,7 @@ Result<bool> Inject(Json& given, const InjectOptions& options) {
     for (Json& container : *containers) {
       const std::string where = fmt::format("spec.{}[{}]", list, TextAt(container, "name"));
       if (gpus != read->containers.end() && gpus->index == index) {
-        if (auto ok = AddHook(container, *gpus, volumes, away, read->asked.swap, where, options);
-            !ok)
+        if (auto ok = AddHook(container, *gpus, volumes, away, *read, where, options); !ok)
           return tl::unexpected(ok.error());
         ++gpus;
       } else if (container.is_object()) {
@@ -314,7 +325,8 @@ Result<bool> Inject(Json& given, const InjectOptions& options) {
     }
   }
   if (auto ok = CheckMounts(spec, options); !ok) return tl::unexpected(ok.error());
-  changed["metadata"]["annotations"][PodKey(keys::kInjected)] = hook ? kInjectedEnv : kInjectedAll;
+  changed["metadata"]["annotations"][PodKey(keys::kInjected)] =
+      mounts ? kInjectedEnv : kInjectedAll;
   given = std::move(changed);
   return true;
 }

@@ -52,6 +52,8 @@ bool NeedsHookMounts(const nlohmann::json& pod);
 //   BATON_SWAP           1 for a pod with swap
 //   LD_PRELOAD           /usr/local/lib/baton/libbaton.so, before what was there already
 //   NVIDIA_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES   fieldRef of its kDevices annotation
+//   CUDA_MPS_...         in mode mps: fieldRefs of kMpsPipe, kMpsShare and kMpsMemory
+// In modes mig and mps, which have no tokens, all but the last two of these are left out.
 // These env entries stand before the container's own, so that its own may refer to them. Containers
 // that do not ask for GPUs get NVIDIA_VISIBLE_DEVICES=void where they say nothing of it themselves.
 // A pod of whole GPUs only gets the devices, and no hook. kInvalid: see ReadGpuPod(); or

@@ -132,14 +132,7 @@ Result<void> CheckWishes(const PodWishes& wishes,
   if (auto ok = one_of(keys::kPriority, {"normal", "low", "high", "idle"}); !ok) return ok;
   if (auto ok = one_of(keys::kAway, {"wait", "open"}); !ok) return ok;
   std::vector<std::string> modes;
-  for (const spec::Mode& mode : spec::kModes) {
-    if (mode.on_kubernetes) modes.emplace_back(mode.name);
-  }
-  const std::string& asked = Wish(wishes, keys::kMode);
-  if (const spec::Mode* mode = spec::FindMode(asked); mode != nullptr && !mode->on_kubernetes) {
-    return Refuse(name_of(keys::kMode), fmt::format("{} is not offered on Kubernetes; write {}",
-                                                    Quoted(asked), fmt::join(modes, " or ")));
-  }
+  for (const spec::Mode& mode : spec::kModes) modes.emplace_back(mode.name);
   if (auto ok = one_of(keys::kMode, modes); !ok) return ok;
   for (const auto key : {keys::kModel, keys::kNotModel}) {
     const std::string& said = Wish(wishes, key);

@@ -368,7 +368,7 @@ class Day {
   const teams::Teams teams_;
   ledger::Ledger& ledger_;
   const ledger::WallTime begin_;
-  const devmgr::Modes modes_{devmgr::KubernetesModes()};
+  const devmgr::Modes modes_{devmgr::TokenModes()};
   devmgr::Cluster cluster_;
   std::vector<std::unique_ptr<DayGpu>> gpus_;
   std::vector<std::string> uuids_, node_of_;

@@ -18,7 +18,7 @@ namespace baton::devmgr {
 inline constexpr uint32_t kCardMib = 10'000;
 inline constexpr uint32_t kGpu = policy::kMillion;
 
-inline Modes SmallModes() { return KubernetesModes(); }
+inline Modes SmallModes() { return TokenModes(); }
 
 inline Node NodeOf(const std::string& name, size_t cards) {
   Node node;

@@ -195,7 +195,7 @@ class RandomMoves {
   // What is wrong with them: a sentence.
   std::string WrongWith(const std::vector<Move>& moves) {
     const devmgr::Cluster& cluster = world_.core().cluster();
-    devmgr::Cluster copy(ClusterModes(), cluster.policy());
+    devmgr::Cluster copy(devmgr::TokenModes(), cluster.policy());
     for (const devmgr::Node* node : cluster.Nodes()) {
       if (!devmgr::CopyNode(*node, cluster.PodsOn(node->name), &copy)) return "no copy";
     }

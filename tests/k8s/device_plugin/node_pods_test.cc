@@ -158,14 +158,87 @@ TEST(DesiredPods, ExcludeUnplacedAndFinishedPods) {
   EXPECT_TRUE(DesiredPods(Json::object(), 256).value().empty());
 }
 
-TEST(DesiredPods, RefuseModesThatKubernetesLacks) {
+// A part of a GPU is made before its pod comes, where the binder says so, and is what it says.
+TEST(DesiredPods, OfPartsAreThereBeforeTheirPodIs) {
+  Json pod = BoundPod();
+  Json& annotations = pod["metadata"]["annotations"];
+  annotations["baton.dev/mode"] = "mig";
+  annotations.erase("baton.dev/priority");
+  std::string placement = annotations["baton.dev/placement"];
+  placement.replace(placement.find("time-slice"), 10, "mig");
+  placement.replace(placement.find("300000"), 6, "428571");
+  placement.replace(placement.find("4096"), 4, "19968");
+  placement.replace(placement.find("\"slot\":0"), 8, "\"slot\":772");
+  annotations["baton.dev/placement"] = placement;
+  pod["spec"].erase("nodeName");
+  EXPECT_TRUE(DesiredPods(pod, 256, "n1").value().empty()) << "nobody has asked for it";
+  pod["metadata"]["labels"]["baton.dev/makes-devices"] = "n1";
+  EXPECT_TRUE(DesiredPods(pod, 256, "n2").value().empty());
+  const auto made = DesiredPods(pod, 256, "n1");
+  ASSERT_TRUE(made) << made.error().message;
+  ASSERT_EQ(made->size(), 1u);
+  const Json request = RequestFor({Kind::kCreate, made->front()}, true);
+  EXPECT_EQ(request.at("slots"), Json::array({772}));
+  EXPECT_EQ(request.at("mode"), "mig");
+  EXPECT_EQ(request.at("request"), 42.8571);
+  EXPECT_EQ(request.at("memory"), uint64_t{19968} << 20);
+  // It is the same afterwards, whatever the annotations say by then.
+  pod["spec"]["nodeName"] = "n1";
+  annotations["baton.dev/request"] = "10";
+  annotations["baton.dev/limit"] = "20";
+  const auto bound = DesiredPods(pod, 256, "n1");
+  ASSERT_TRUE(bound) << bound.error().message;
+  EXPECT_EQ(RequestFor({Kind::kCreate, bound->front()}, true), request);
+  // One that takes turns is told of when it is there.
+  Json turns = BoundPod();
+  turns["spec"].erase("nodeName");
+  turns["metadata"]["labels"]["baton.dev/makes-devices"] = "n1";
+  EXPECT_TRUE(DesiredPods(turns, 256, "n1").value().empty());
+}
+
+TEST(DesiredPods, AreToldOfByWhatWasMadeForThem) {
+  BatondPod wanted;
+  wanted.name = "vision/notebook";
+  wanted.cgroup = kUid;
+  wanted.ticket = kUid + "/main";
+  wanted.wishes.gpus = {"GPU-a"};
+  const Json row{{"name", wanted.name},
+                 {"cgroup", kUid},
+                 {"asked", {{"name", wanted.name}, {"cgroup", kUid}, {"request", 42.8571}}},
+                 {"gpus", Json::array({{{"uuid", "GPU-a"}, {"device", "MIG-1"}}})}};
+  const auto present = PresentPods({{"pods", Json::array({row})}});
+  EXPECT_EQ(MadeFor(present, {{wanted.name, wanted}}), (MadeDevices{{wanted.ticket, {"MIG-1"}}}));
+  // It has its part all the time, and nobody attaches.
+  EXPECT_TRUE(ReportOf(present).attached);
+  EXPECT_EQ(ReportOf(present).achieved, 42.8571);
+  // One that was decided again for another part gets that.
+  wanted.slots = {772};
+  EXPECT_TRUE(MadeFor(present, {{wanted.name, wanted}}).empty());
+  Json at = row;
+  at["gpus"][0]["slot"] = 772;
+  const auto there = PresentPods({{"pods", Json::array({at})}});
+  EXPECT_EQ(MadeFor(there, {{wanted.name, wanted}}), (MadeDevices{{wanted.ticket, {"MIG-1"}}}));
+  BatondPod is = wanted;
+  is.slots = {768};
+  const auto nobody = [](const std::string&) { return false; };
+  const auto again = Difference({{wanted.name, wanted}}, {{wanted.name, is}}, nobody);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].kind, Kind::kDelete);
+  EXPECT_EQ(again[1].kind, Kind::kCreate);
+  wanted.slots.clear();
+  // Another pod of the name is no owner of it.
+  wanted.cgroup = "other";
+  EXPECT_TRUE(MadeFor(present, {{wanted.name, wanted}}).empty());
+}
+
+TEST(DesiredPods, RefuseModesThatThereAreNot) {
   Json pod = BoundPod();
   std::string placement = pod["metadata"]["annotations"]["baton.dev/placement"];
-  placement.replace(placement.find("time-slice"), 10, "mps");
+  placement.replace(placement.find("time-slice"), 10, "tiles");
   pod["metadata"]["annotations"]["baton.dev/placement"] = placement;
   const auto refused = DesiredPods(pod, 256);
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("'mps'"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("'tiles'"), std::string::npos) << refused.error().message;
   pod["metadata"]["annotations"]["baton.dev/placement"] = "{";
   EXPECT_FALSE(DesiredPods(pod, 256));
   pod = BoundPod();

@@ -51,6 +51,31 @@ TEST(GpuNode, GpusSurviveTheirObject) {
             "status.cards[1].useBeyondRequests: must be a whole number from -10000 to 10000");
 }
 
+TEST(GpuNode, TellsInstancesAndWhatWasMadeForPods) {
+  devmgr::Node node;
+  node.name = "n1";
+  devmgr::Card card;
+  card.uuid = "GPU-a";
+  card.memory_mib = 40'960;
+  card.mig_enabled = true;
+  card.instances = {{0, "3g.20gb", "", 0, 4}, {0, "1g.5gb", "", 4, 1}};
+  node.cards = {card};
+  Json object = GpuNodeOf(node);
+  const MadeDevices made{{"uid-1/main", {"MIG-1"}}, {"uid-2/main", {"MIG-2"}}};
+  SetDevices(object, made);
+  EXPECT_EQ(CardsOf(object).value(), node.cards);
+  EXPECT_EQ(DevicesOn(object), made);
+  // What cannot be read is nobody's.
+  for (const char* bad : {"", "MIG 1", "MIG-1,MIG-2"}) {
+    object["status"]["devices"][0]["devices"][0] = bad;
+    EXPECT_EQ(DevicesOn(object).size(), 1u) << bad;
+  }
+  object["status"]["devices"] = 7;
+  EXPECT_TRUE(DevicesOn(object).empty());
+  object["status"]["cards"][0]["instances"][1]["start"] = 8;
+  EXPECT_FALSE(CardsOf(object));
+}
+
 TEST(GpuNode, SaysForPeopleWhatIsThereAndWhatIsFree) {
   devmgr::Node node;
   node.name = "n1";

@@ -46,6 +46,39 @@ TEST(Inject, MemoryOfAPodWithSwapIsCountedByItsRequest) {
             std::string::npos);
 }
 
+// What has no tokens has no hook; MPS's clients are told where its daemon is and what is theirs.
+TEST(Inject, PodsByMigAndMpsGetTheirPartAndNoHook) {
+  for (const std::string mode : {"mig", "mps"}) {
+    Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30, "baton.dev/gpu-memory": 16})",
+                          (R"({"baton.dev/mode": ")" + mode + "\"}").c_str());
+    ASSERT_TRUE(Inject(pod).value());
+    std::map<std::string, std::string> env;
+    for (const Json& entry : pod["spec"]["containers"][0]["env"]) {
+      env[TextAt(entry, "name")] = TextAt(entry, "valueFrom/fieldRef/fieldPath");
+    }
+    const std::string of = "metadata.annotations['main.container.baton.dev/";
+    std::map<std::string, std::string> wanted{{"NVIDIA_VISIBLE_DEVICES", of + "visible-devices']"},
+                                              {"CUDA_VISIBLE_DEVICES", of + "visible-devices']"}};
+    if (mode == "mps") {
+      wanted["CUDA_MPS_PIPE_DIRECTORY"] = of + "mps-pipe']";
+      wanted["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = of + "mps-share']";
+      wanted["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = of + "mps-memory']";
+    }
+    EXPECT_EQ(env, wanted) << mode;
+    // The folder with MPS's sockets comes with the hook's.
+    EXPECT_TRUE(NeedsHookMounts(pod));
+  }
+  const auto why = [](const char* annotations) {
+    Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", annotations);
+    const auto done = Inject(pod);
+    return done ? "" : done.error().message;
+  };
+  EXPECT_NE(why(R"({"baton.dev/mode": "mig", "baton.dev/count": "2"})").find("part of one GPU"),
+            std::string::npos);
+  EXPECT_NE(why(R"({"baton.dev/mode": "mps", "baton.dev/priority": "idle"})").find("time-slice"),
+            std::string::npos);
+}
+
 TEST(Inject, ContainersThatAskGetATicketAndTheHook) {
   Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/away": "open"})");
   pod["spec"]["containers"].push_back({{"name", "plain"}});

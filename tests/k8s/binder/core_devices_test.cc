@@ -1,0 +1,324 @@
+// The binder's core: parts of GPUs that a node makes before a pod is bound to them, by MIG and MPS.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "devmgr/modes/mig_mode.h"
+#include "k8s/types/annotations.h"
+#include "k8s/types/gpu_node.h"
+#include "k8s/types/gpu_pod.h"
+#include "tests/k8s/binder/core_fixture.h"
+#include "tests/k8s/binder/world.h"
+
+namespace baton::k8s::testing {
+namespace {
+
+constexpr const char* kMain = "main.container.baton.dev/visible-devices";
+
+// What an agent does: has made what pods with its node's label are to get, takes away what nobody
+// is to have any more, and tells both. Its word is what the GPU has.
+class Maker {
+ public:
+  Maker(World& world, std::string node, size_t cards, bool mig) : world_(world), mig_(mig) {
+    inventory_.name = std::move(node);
+    for (size_t i = 0; i < cards; ++i) {
+      devmgr::Card card;
+      card.uuid = fmt::format("GPU-{}-{}", inventory_.name, i);
+      card.model = "NVIDIA A100-SXM4-40GB";
+      card.memory_mib = 40'960;
+      card.mig_capable = true;
+      card.mig_enabled = mig;
+      inventory_.cards.push_back(card);
+    }
+    world.AddNode(inventory_.name, cards);
+    Tell();
+  }
+
+  // Looks at the pods and tells what is there then. False: nothing was to be done.
+  bool Look() {
+    std::set<std::string> wanted;
+    bool changed = false;
+    for (const Json& pod : world_.All(resources::kPods)) {
+      const std::string on = TextAt(pod, "spec/nodeName");
+      const bool here = on.empty() ? MakesDevicesOn(pod) == inventory_.name : on == inventory_.name;
+      const auto placement = ReadPlacement(pod);
+      if (!here || !TakesRoom(pod) || !placement || !*placement) continue;
+      if ((*placement)->node != inventory_.name) continue;
+      const std::string uid = UidOf(pod);
+      wanted.insert(uid);
+      changed |= Make(uid, (*placement)->vgpus.at(0));
+    }
+    changed |=
+        std::erase_if(parts_, [&](const auto& part) { return !wanted.contains(part.first); }) != 0;
+    if (changed) Tell();
+    return changed;
+  }
+
+  // What pods were given that was somebody else's; empty: nothing.
+  const std::string& wrong() const { return wrong_; }
+  size_t made() const { return parts_.size(); }
+  std::string DeviceOf(const std::string& uid) const {
+    const auto part = parts_.find(uid);
+    return part == parts_.end() ? "" : part->second.device;
+  }
+
+ private:
+  struct Part {
+    std::string card;
+    devmgr::MigInstance instance;
+    std::string device;
+  };
+
+  bool Make(const std::string& uid, const devmgr::Vgpu& vgpu) {
+    Part part{vgpu.card, {}, "/run/baton/mps/" + vgpu.card};
+    if (mig_) {
+      const auto at = mode_.PartOf(inventory_.cards[0], vgpu.fit.slot);
+      if (!at) {
+        wrong_ = fmt::format("{} gets slot {}, which there is not", uid, vgpu.fit.slot);
+        return false;
+      }
+      part.instance = {0, at->profile, "", at->start, at->slices};
+      part.device = fmt::format("MIG-{}-{}-{}", vgpu.card, at->start, at->profile);
+    }
+    const auto known = parts_.find(uid);
+    if (known != parts_.end() && known->second.card == part.card &&
+        known->second.instance == part.instance) {
+      return false;
+    }
+    for (const auto& [other, its] : parts_) {
+      const auto end = [](const devmgr::MigInstance& one) { return one.start + one.slices; };
+      if (!mig_ || other == uid || its.card != part.card ||
+          its.instance.start >= end(part.instance) || part.instance.start >= end(its.instance)) {
+        continue;
+      }
+      // As a driver, it makes nothing where something is. It may be about to go.
+      return false;
+    }
+    parts_[uid] = std::move(part);
+    return true;
+  }
+
+  void Tell() {
+    devmgr::Node node = inventory_;
+    MadeDevices made;
+    for (const auto& [uid, part] : parts_) {
+      made[TicketOf(uid, "main")] = {part.device};
+      for (devmgr::Card& card : node.cards) {
+        if (mig_ && card.uuid == part.card) card.instances.push_back(part.instance);
+      }
+    }
+    Json object = GpuNodeOf(node);
+    SetMountsHook(object, true);
+    SetDevices(object, made);
+    world_.Put(resources::kGpuNodes, object);
+  }
+
+  World& world_;
+  const bool mig_;
+  const devmgr::MigMode mode_;
+  devmgr::Node inventory_;
+  std::map<std::string, Part> parts_;  // by the pod's uid
+  std::string wrong_;
+};
+
+void AddPart(World& world, const std::string& name, const std::string& mode, int percent,
+             const std::string& memory) {
+  world.AddPod(name, {{"baton.dev/gpu-share", std::to_string(percent)}},
+               {{"baton.dev/mode", mode}, {"baton.dev/memory", memory}});
+}
+
+Json AnnotationsOf(World& world, const std::string& pod) {
+  return world.Get(resources::kPods, pod).value().at("metadata").at("annotations");
+}
+
+TEST(CoreDevices, AnInstanceIsMadeBeforeThePodIsBound) {
+  World world(1, Options());
+  Maker node(world, "n1", 1, true);
+  AddPart(world, "a", "mig", 25, "8Gi");
+  world.Settle(std::chrono::seconds(30));
+  EXPECT_FALSE(world.IsBound("a"));
+  EXPECT_TRUE(node.Look());
+  world.Settle(std::chrono::seconds(30));
+  ASSERT_TRUE(world.IsBound("a"));
+  const std::string uid = UidOf(*world.Get(resources::kPods, "a"));
+  EXPECT_EQ(AnnotationsOf(world, "a").at(kMain), node.DeviceOf(uid));
+  EXPECT_EQ(node.DeviceOf(uid).substr(0, 8), "MIG-GPU-");
+  // Of the model's seven compute slices two, which is what a quarter takes.
+  EXPECT_EQ(world.core().cluster().Find("team/a")->placement.vgpus.at(0).fit.share,
+            policy::Share(285'714));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// A SharePod's too, whose child is there before.
+TEST(CoreDevices, ASharePodByMpsGetsItsPipes) {
+  World world(1, Options());
+  Maker node(world, "n1", 1, false);
+  world.AddShare("a", {{"request", "40"}, {"mode", "mps"}, {"memory", "4Gi"}});
+  world.Settle(std::chrono::seconds(30));
+  EXPECT_FALSE(world.IsBound("a"));
+  EXPECT_TRUE(node.Look());
+  world.Settle(std::chrono::seconds(30));
+  ASSERT_TRUE(world.IsBound("a"));
+  const Json annotations = AnnotationsOf(world, "a");
+  EXPECT_EQ(annotations.at(kMain), "GPU-n1-0");
+  EXPECT_EQ(annotations.at("main.container.baton.dev/mps-pipe"), "/run/baton/mps/GPU-n1-0");
+  EXPECT_EQ(annotations.at("main.container.baton.dev/mps-share"), "40");
+  EXPECT_EQ(annotations.at("main.container.baton.dev/mps-memory"), "GPU-n1-0=4096M");
+  EXPECT_EQ(StatusText(world, "a", "node"), "n1");
+  // What was made has a fixed size.
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "60"}}}}}});
+  ASSERT_TRUE(world.Settle(std::chrono::minutes(10)));
+  EXPECT_NE(TextAt(ConditionOf(world, "a", "Resized"), "message").find("fixed size"),
+            std::string::npos)
+      << ConditionOf(world, "a", "Resized").dump();
+  EXPECT_EQ(AnnotationsOf(world, "a").at("main.container.baton.dev/mps-share"), "40");
+  // A smaller request changes nothing.
+  world.Patch(resources::kSharePods, "a", {{"spec", {{"gpu", {{"request", "30"}}}}}});
+  ASSERT_TRUE(world.Settle(std::chrono::minutes(10)));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(CoreDevices, ANodeThatMakesNothingLosesThePod) {
+  World world(1, Options());
+  Maker node(world, "n1", 1, true);
+  AddPart(world, "a", "mig", 25, "8Gi");
+  world.Settle(std::chrono::minutes(5));
+  EXPECT_FALSE(world.IsBound("a"));
+  EXPECT_NE(MessageOf(world, "a").find("n1 has not made"), std::string::npos)
+      << MessageOf(world, "a");
+  // It is tried again, and says where it is to be at each time.
+  for (int i = 0; i < 100 && !world.IsBound("a"); ++i) {
+    node.Look();
+    world.Settle(std::chrono::seconds(10));
+  }
+  EXPECT_TRUE(world.IsBound("a"));
+  EXPECT_EQ(node.made(), 1u);
+}
+
+TEST(CoreDevices, AnInstanceIsTakenBackWhereThePodDoesNotCome) {
+  World world(1, Options());
+  Maker node(world, "n1", 1, true);
+  AddPart(world, "a", "mig", 25, "8Gi");
+  world.Settle(std::chrono::seconds(10));
+  EXPECT_EQ(MakesDevicesOn(*world.Get(resources::kPods, "a")), "n1");
+  world.RemoveNode("n1");
+  world.Settle(std::chrono::seconds(30));
+  EXPECT_EQ(MakesDevicesOn(*world.Get(resources::kPods, "a")), "");
+  EXPECT_FALSE(AnnotationsOf(world, "a").contains("baton.dev/placement"));
+}
+
+TEST(CoreDevices, AnotherBinderGoesOnWithWhatIsBeingMade) {
+  World world(1, Options());
+  Maker node(world, "n1", 1, true);
+  // The second begins where the first ends.
+  AddPart(world, "a", "mig", 10, "4Gi");
+  AddPart(world, "b", "mig", 10, "4Gi");
+  world.Settle(std::chrono::seconds(10));
+  const Json before = AnnotationsOf(world, "b").at("baton.dev/placement");
+  world.Delete(resources::kPods, "a");
+  world.Reap();
+  world.Restart();
+  world.Settle(std::chrono::seconds(10));
+  EXPECT_EQ(AnnotationsOf(world, "b").at("baton.dev/placement"), before);
+  EXPECT_TRUE(node.Look());
+  world.Settle(std::chrono::seconds(30));
+  EXPECT_TRUE(world.IsBound("b"));
+  EXPECT_EQ(node.wrong(), "");
+}
+
+// Whatever is lost, refused or begun anew: no two pods are told the same part, each that is bound
+// was told its own, and at the end nothing is left.
+TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
+  constexpr std::array<std::pair<int, const char*>, 4> kSizes{
+      {{10, "4Gi"}, {25, "8Gi"}, {40, "15Gi"}, {100, "30Gi"}}};
+  size_t bound = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    World world(seed, Options(),
+                {.lost_answers = 12, .lost_writes = 12, .conflicts = 15, .refusals = 15});
+    std::array<std::unique_ptr<Maker>, 2> nodes{std::make_unique<Maker>(world, "n1", 2, true),
+                                                std::make_unique<Maker>(world, "n2", 1, true)};
+    Random& random = world.random();
+    std::set<std::string> there;
+    const auto check = [&] {
+      std::set<std::string> devices;
+      for (const Json& pod : world.All(resources::kPods)) {
+        const std::string on = TextAt(pod, "spec/nodeName");
+        if (on.empty() || !TakesRoom(pod)) continue;
+        const std::string device = pod.at("metadata").at("annotations").value(kMain, "");
+        EXPECT_EQ(device, nodes[on == "n1" ? 0 : 1]->DeviceOf(UidOf(pod)));
+        EXPECT_TRUE(devices.insert(device).second) << device << " twice";
+      }
+      for (const auto& node : nodes) EXPECT_EQ(node->wrong(), "");
+      EXPECT_EQ(world.wrong(), "");
+    };
+    for (int i = 0; i < 40; ++i) {
+      switch (random.Between(0, 5)) {
+        case 0:
+        case 1: {
+          const std::string name = "p" + std::to_string(i);
+          const auto& [percent, memory] = kSizes[random.Between(0, kSizes.size() - 1)];
+          AddPart(world, name, "mig", percent, memory);
+          there.insert(name);
+          break;
+        }
+        case 2:
+          if (!there.empty()) {
+            auto gone = there.begin();
+            std::advance(gone, static_cast<long>(random.Between(0, there.size() - 1)));
+            world.Delete(resources::kPods, *gone);
+            there.erase(gone);
+          }
+          break;
+        case 3:
+          world.Reap();
+          break;
+        case 4:
+          if (random.OneIn(2)) world.Restart();
+          break;
+        default:
+          break;
+      }
+      for (uint64_t t = random.Between(0, 30); t > 0; --t) {
+        world.Tick();
+        if (random.OneIn(5)) nodes[random.Between(0, 1)]->Look();
+      }
+      check();
+      if (::testing::Test::HasFailure()) {
+        FAIL() << "seed " << seed << ", deed " << i;
+      }
+    }
+    world.faults = {};
+    const auto rest = [&] {
+      for (int i = 0; i < 60; ++i) {
+        world.Reap();
+        world.Settle(std::chrono::minutes(3));
+        const bool first = nodes[0]->Look(), second = nodes[1]->Look();
+        if (!first && !second && i > 5) return;
+      }
+    };
+    rest();
+    check();
+    size_t has = 0;
+    for (const std::string& name : there) has += world.IsBound(name) ? 1 : 0;
+    EXPECT_EQ(nodes[0]->made() + nodes[1]->made(), has) << "seed " << seed;
+    EXPECT_TRUE(has > 0 || there.empty()) << "seed " << seed;
+    bound += has;
+    for (const std::string& name : there) world.Delete(resources::kPods, name);
+    rest();
+    EXPECT_EQ(nodes[0]->made() + nodes[1]->made(), 0u) << "seed " << seed;
+    // All of it can be had again.
+    for (const char* name : {"w1", "w2", "w3"}) AddPart(world, name, "mig", 100, "30Gi");
+    rest();
+    for (const char* name : {"w1", "w2", "w3"}) EXPECT_TRUE(world.IsBound(name)) << "seed " << seed;
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(bound, 100u);
+}
+
+}  // namespace
+}  // namespace baton::k8s::testing

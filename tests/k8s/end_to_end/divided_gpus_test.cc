@@ -1,0 +1,212 @@
+// Parts of GPUs that have to be made before a pod comes: MIG instances, and MPS's daemons. The
+// whole way, as in shares_test.cc.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/random.h"
+#include "k8s/types/annotations.h"
+#include "k8s/types/gpu_pod.h"
+#include "k8s/types/inject.h"
+#include "tests/k8s/end_to_end/shares_fixture.h"
+#include "wire/control_client.h"
+
+namespace baton::k8s {
+namespace {
+
+using bench::WaitUntil;
+using std::chrono::seconds;
+
+class DividedOnKubernetes : public SharesOnKubernetes {
+ protected:
+  // As the API server does, by the webhook.
+  void ApplyPod(const std::string& name, const std::string& mode, int percent,
+                const std::string& memory) {
+    Json pod{
+        {"apiVersion", "v1"},
+        {"kind", "Pod"},
+        {"metadata",
+         {{"name", name},
+          {"namespace", "default"},
+          {"annotations", {{PodKey(keys::kMode), mode}, {PodKey(keys::kMemory), memory}}}}},
+        {"spec",
+         {{"containers",
+           Json::array(
+               {{{"name", "main"},
+                 {"image", "registry.local/burn"},
+                 {"command", {cluster().Program("baton-burn"), "--seconds", "300"}},
+                 {"resources",
+                  {{"limits", {{std::string(kShareResource), std::to_string(percent)}}}}}}})}}}};
+    ASSERT_TRUE(Must(Inject(pod, {})));
+    MustDo(client_->Create(resources::kPods, {"default", name}, pod));
+  }
+  bool Runs(const std::string& name) {
+    return WaitUntil([&] { return node_->PidOf("default/" + name) > 0; }, seconds(30));
+  }
+  // batond's map, by pod.
+  std::map<std::string, Json> Map() {
+    std::map<std::string, Json> rows;
+    const Json answer = Must(wire::Ask(cluster().SocketDir(0), {{"command", "vgpus"}}));
+    for (const Json& row : answer.at("vgpus")) rows[row.at("pod")] = row;
+    return rows;
+  }
+  // What is on the GPU, whoever made it.
+  Json Instances() {
+    const Json status = Must(cluster().Status(0));
+    return status.at("gpus").at(0).value("instances", Json::array());
+  }
+  std::string Why(const std::string& name) {
+    const auto pod = client_->Get(resources::kPods, {"default", name});
+    return (pod ? pod->dump(1) : pod.error().message) + "\n" +
+           Must(cluster().Status(0)).dump(1).substr(0, 4000);
+  }
+};
+
+TEST_P(DividedOnKubernetes, MigInstancesAreMadeBookedAndTakenAway) {
+  StartNode(1, {"--no-plugin"}, {.model = "a100-40", .mig = true});
+  ApplyPod("half", "mig", 40, "15Gi");
+  ApplyPod("other", "mig", 40, "15Gi");
+  for (const char* name : {"half", "other"}) ASSERT_TRUE(Runs(name)) << Why(name);
+  const auto map = Map();
+  ASSERT_EQ(map.size(), 2u);
+  std::set<std::string> devices;
+  for (const char* name : {"half", "other"}) {
+    const auto environment = node_->EnvironmentOf(std::string("default/") + name);
+    const std::string device = environment.at("NVIDIA_VISIBLE_DEVICES");
+    EXPECT_EQ(device.substr(0, 4), "MIG-");
+    EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), device);
+    // The hardware keeps the share.
+    EXPECT_FALSE(environment.contains("LD_PRELOAD"));
+    EXPECT_FALSE(environment.contains("BATON_TICKET"));
+    const Json& row = map.at(std::string("default/") + name);
+    EXPECT_EQ(row.at("mode"), "mig");
+    EXPECT_EQ(row.at("device"), device);
+    devices.insert(device);
+  }
+  EXPECT_EQ(devices.size(), 2u);
+  EXPECT_EQ(Instances().size(), 2u);
+  // It is full, and says so.
+  ApplyPod("third", "mig", 40, "15Gi");
+  EXPECT_TRUE(WaitUntil(
+      [&] {
+        const auto pod = client_->Get(resources::kPods, {"default", "third"});
+        return pod && pod->dump().find("PodScheduled") != std::string::npos;
+      },
+      seconds(20)));
+  // Nor is there room for turns.
+  EXPECT_LE(node_->PidOf("default/third"), 0);
+  EXPECT_EQ(Map().size(), 2u);
+
+  MustDo(client_->Delete(resources::kPods, {"default", "half"}));
+  ASSERT_TRUE(Runs("third")) << Why("third");
+  for (const char* name : {"other", "third"}) {
+    MustDo(client_->Delete(resources::kPods, {"default", name}));
+  }
+  EXPECT_TRUE(WaitUntil([&] { return Instances().empty() && Map().empty(); }, seconds(30)))
+      << Why("third");
+}
+
+TEST_P(DividedOnKubernetes, PodsByMpsRunAtTheSameTimeWithTheirParts) {
+  StartNode(1, {"--no-plugin"}, {.model = "a100-40"});
+  ApplyPod("a", "mps", 60, "8Gi");
+  ApplyPod("b", "mps", 40, "4Gi");
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(Runs(name)) << Why(name);
+  const auto environment = node_->EnvironmentOf("default/a");
+  const std::string pipes = environment.at("CUDA_MPS_PIPE_DIRECTORY");
+  EXPECT_EQ(access((pipes + "/control").c_str(), F_OK), 0) << pipes;
+  EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), device().uuid);
+  EXPECT_EQ(environment.at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "60");
+  EXPECT_EQ(environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), device().uuid + "=8192M");
+  EXPECT_FALSE(environment.contains("LD_PRELOAD"));
+  EXPECT_EQ(node_->EnvironmentOf("default/b").at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "40");
+  EXPECT_EQ(Map().at("default/b").at("mode"), "mps");
+  for (const char* name : {"a", "b"}) {
+    MustDo(client_->Delete(resources::kPods, {"default", name}));
+  }
+  EXPECT_TRUE(
+      WaitUntil([&] { return Map().empty() && access((pipes + "/control").c_str(), F_OK) != 0; },
+                seconds(30)))
+      << Why("a");
+  // By turns again.
+  Apply("turns", "30");
+  ASSERT_TRUE(Runs("turns")) << Why("turns");
+}
+
+// Whoever ends at whatever moment, at the end there is an instance for each pod that has one, the
+// one that it was told, and no other.
+TEST_P(DividedOnKubernetes, NothingIsOrphanedWhoeverEnds) {
+  constexpr std::array<std::pair<int, const char*>, 3> kSizes{
+      {{10, "4Gi"}, {25, "8Gi"}, {40, "15Gi"}}};
+  refuse_every_ = 0;
+  StartNode(1, {"--no-plugin"}, {.model = "a100-40", .mig = true});
+  Random random(7);
+  std::set<std::string> there;
+  for (int i = 0; i < 24; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    if (there.size() < 7) {
+      const auto& [percent, memory] = kSizes[random.Between(0, 2)];
+      ApplyPod(name, "mig", percent, memory);
+      there.insert(name);
+    }
+    usleep(static_cast<useconds_t>(random.Between(0, 400'000)));
+    if (random.OneIn(2) && !there.empty()) {
+      auto gone = there.begin();
+      std::advance(gone, static_cast<long>(random.Between(0, there.size() - 1)));
+      MustDo(client_->Delete(resources::kPods, {"default", *gone}));
+      there.erase(gone);
+    }
+    switch (random.Between(0, 2)) {
+      case 0:
+        agent_.reset();
+        StartAgent();
+        break;
+      case 1:
+        binder_.reset();
+        StartBinder();
+        break;
+      default:
+        cluster().batond().Signal(SIGKILL);
+        ASSERT_TRUE(cluster().batond().Wait(seconds(5)));
+        Must(cluster().StartBatond());
+    }
+  }
+  std::set<std::string> waiting;
+  const auto settled = [&] {
+    waiting.clear();
+    std::set<std::string> devices;
+    for (const std::string& name : there) {
+      const auto pod = client_->Get(resources::kPods, {"default", name});
+      if (!pod) return false;
+      if (TextAt(*pod, "spec/nodeName").empty()) {
+        waiting.insert(name);
+        if (!MakesDevicesOn(*pod).empty()) return false;
+        continue;
+      }
+      const auto environment = node_->EnvironmentOf("default/" + name);
+      const auto device = environment.find("CUDA_VISIBLE_DEVICES");
+      if (device == environment.end()) return false;
+      if (Map()["default/" + name].value("device", "") != device->second) return false;
+      devices.insert(device->second);
+    }
+    return devices.size() + waiting.size() == there.size() && Map().size() == devices.size() &&
+           Instances().size() == devices.size();
+  };
+  EXPECT_TRUE(WaitUntil(settled, seconds(60))) << Why(*there.begin());
+  EXPECT_LT(waiting.size(), there.size());
+  for (const std::string& name : there) {
+    MustDo(client_->Delete(resources::kPods, {"default", name}));
+  }
+  EXPECT_TRUE(WaitUntil([&] { return Instances().empty() && Map().empty(); }, seconds(30)))
+      << Why("p0");
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, DividedOnKubernetes,
+                         ::testing::Values(Server::kStandIn, Server::kReal), NameOfServer);
+
+}  // namespace
+}  // namespace baton::k8s
