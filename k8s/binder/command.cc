@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "base/file.h"
 #include "base/parse.h"
 #include "devmgr/placement/policy.h"
 #include "k8s/api/client.h"
@@ -37,9 +38,12 @@ struct BinderFlags {
   uint32_t lease_s = 15;
   bool no_election = false;
   StandingOptions standing;
+  std::string mig_templates;
   std::string standing_every = "30s";
   std::string standing_age_max = "10m";
 };
+
+constexpr size_t kTemplatesMax = 1 << 20;  // bytes
 
 net::HttpResponse Answer(const net::HttpRequest& request, const Binder& binder) {
   if (request.method != "GET") return net::ErrorResponse(405, "use GET");
@@ -64,6 +68,14 @@ Result<void> Bind(const BinderFlags& flags) {
   auto flavors = ParseFlavors(flags.flavors);
   if (!flavors) return tl::unexpected(flavors.error());
   options.core.inject.flavors = *std::move(flavors);
+  if (!flags.mig_templates.empty()) {
+    const auto text = ReadFile(flags.mig_templates, kTemplatesMax);
+    if (!text) return tl::unexpected(text.error());
+    auto templates = devmgr::MigTemplates::BuiltIn().With(*text, flags.mig_templates);
+    if (!templates) return tl::unexpected(templates.error());
+    options.core.mig_templates =
+        std::make_shared<const devmgr::MigTemplates>(*std::move(templates));
+  }
   options.writers = flags.writers;
   if (!flags.standing.url.empty()) {
     options.standing = flags.standing;
@@ -156,6 +168,11 @@ void AddBinder(CLI::App& program, int* exit_code) {
       ->add_option("--scheduler-name", flags->scheduler, "Schedules pods with this schedulerName")
       ->capture_default_str();
   flags->policy.Add(*command);
+  command
+      ->add_option("--mig-templates", flags->mig_templates,
+                   "How GPUs are divided by MIG: the same file as placement.mig_templates of "
+                   "batond on the nodes. Default: as built in")
+      ->type_name("FILE");
   AddListen(*command, &flags->listen);
   command->add_option("--writers", flags->writers, "Concurrent writes to the API server")
       ->check(CLI::Range(1u, 64u))

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -33,6 +34,7 @@ struct PluginFlags {
   std::string identity = "cgroup";
   bool no_plugin = false;
   bool whole_cards = false;
+  std::string mps_memory_dir;
   bool dra = false;
   std::string kubelet_dir = "/var/lib/kubelet";
   std::string cdi_dir = "/var/run/cdi";
@@ -45,6 +47,19 @@ struct PluginFlags {
   std::string central_key;
   std::string central_key_file;
 };
+
+// A folder in which everybody may make files, and remove their own: as /dev/shm is.
+Result<void> MakeShared(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) {
+    std::filesystem::permissions(
+        folder, std::filesystem::perms::all | std::filesystem::perms::sticky_bit, error);
+  }
+  if (!error) return {};
+  return Fail(ErrorCode::kInternal,
+              fmt::format("--mps-memory-dir: {}: {}", folder, error.message()));
+}
 
 Result<void> ServeNode(const PluginFlags& flags) {
   if (flags.node.empty()) {
@@ -79,7 +94,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
   const std::vector<HookMount> mounts =
       HookMounts({.socket_dir = flags.pod_socket_dir, .host_hook_dir = flags.hook_dest});
   const std::string hook_file = flags.hook_dest + "/libbaton.so";
-  std::optional<PluginServer> shares, memory, whole;
+  std::optional<PluginServer> shares, memory, whole, mps;
   if (!flags.no_plugin && !flags.dra) {
     const auto of = [&](std::string_view resource, const char* endpoint) {
       PluginServerOptions options;
@@ -100,6 +115,12 @@ Result<void> ServeNode(const PluginFlags& flags) {
       // none, also where its image asks for all.
       of_whole.environment = {{"NVIDIA_VISIBLE_DEVICES", "void"}};
       whole.emplace(of_whole);
+    }
+    if (!flags.mps_memory_dir.empty()) {
+      if (auto made = MakeShared(flags.mps_memory_dir); !made) return made;
+      PluginServerOptions of_mps = of(kMpsResource, "baton-gpu-mps.sock");
+      of_mps.mounts = {{"/dev/shm", flags.mps_memory_dir, true}};
+      mps.emplace(of_mps);
     }
   }
   EventRecorderOptions event_options;
@@ -134,6 +155,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
     if (!shares) return;
     shares->SetDevices(ShareDevices(cards));
     if (whole) whole->SetDevices(WholeDevices(cards));
+    if (mps) mps->SetDevices(MpsDevices(cards));
     auto units = MemoryDevices(cards, flags.memory_unit_mib);
     if (units) {
       memory->SetDevices(std::move(*units));
@@ -203,6 +225,12 @@ void AddDevicePlugin(CLI::App& program, int* exit_code) {
               "Also offer whole GPUs, as nvidia.com/gpu, to pods that Baton's binder places: "
               "in place of NVIDIA's device plugin, which must not run on the node then")
           ->excludes(no_plugin);
+  command
+      ->add_option("--mps-memory-dir", flags->mps_memory_dir,
+                   "Offer GPUs to pods of mode mps: folder of the node that is /dev/shm for batond "
+                   "and for these pods, by which MPS's clients and daemons reach each other")
+      ->type_name("FOLDER")
+      ->excludes(no_plugin);
   CLI::Option* dra = command->add_flag(
       "--dra", flags->dra,
       "Give the node's GPUs to ResourceClaims of Kubernetes 1.34 or later, as the "

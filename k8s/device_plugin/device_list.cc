@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "devmgr/modes/mps_mode.h"
+
 namespace baton::k8s {
 namespace {
 
@@ -72,6 +74,14 @@ std::vector<PluginDevice> WholeDevices(const std::vector<PluginCard>& cards) {
   std::vector<PluginDevice> devices;
   for (const PluginCard& card : cards) {
     if (!card.divided) AddDevices(card, 1, devices);
+  }
+  return devices;
+}
+
+std::vector<PluginDevice> MpsDevices(const std::vector<PluginCard>& cards) {
+  std::vector<PluginDevice> devices;
+  for (const PluginCard& card : cards) {
+    if (!card.divided) AddDevices(card, devmgr::MpsMode::kVgpusMax, devices);
   }
   return devices;
 }

@@ -44,6 +44,8 @@ inline constexpr size_t kListBytesMax = (size_t{7} << 20) / 2;
 std::vector<PluginDevice> ShareDevices(const std::vector<PluginCard>& cards);
 // One for each GPU that is not divided by MIG.
 std::vector<PluginDevice> WholeDevices(const std::vector<PluginCard>& cards);
+// As many for each GPU that is not divided by MIG as it takes clients of MPS.
+std::vector<PluginDevice> MpsDevices(const std::vector<PluginCard>& cards);
 // The GPU's memory in units, rounded up: a container may ask for all of it. kInvalid: the list is
 // longer than kListBytesMax, or the unit is 0; the sentence says which unit would do.
 Result<std::vector<PluginDevice>> MemoryDevices(const std::vector<PluginCard>& cards,

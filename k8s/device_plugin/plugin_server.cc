@@ -115,7 +115,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
   // annotations, where the binder has written it: the devices here are only a number.
   Status Allocate(Context*, const v1beta1::AllocateRequest* request,
                   v1beta1::AllocateResponse* answer) override {
-    if (!options_.mounts.empty() && access(options_.hook_file.c_str(), R_OK) != 0) {
+    if (!options_.hook_file.empty() && access(options_.hook_file.c_str(), R_OK) != 0) {
       return {grpc::StatusCode::FAILED_PRECONDITION,
               "Baton's hook is not at " + options_.hook_file + ": " + strerror(errno) +
                   "; restart Baton's agent on the node"};
@@ -144,7 +144,7 @@ class PluginServer::Impl : private v1beta1::DevicePlugin::Service {
         auto* row = given->add_mounts();
         row->set_container_path(mount.container_path);
         row->set_host_path(mount.host_path);
-        row->set_read_only(true);
+        row->set_read_only(!mount.writable);
       }
     }
     return Status::OK;

@@ -21,8 +21,8 @@ struct PluginServerOptions {
   std::string resource;                           // "baton.dev/gpu-share"
   std::string endpoint;                           // the socket's file name
   Duration look_every = std::chrono::seconds(1);  // whether the kubelet has restarted
-  // What the kubelet mounts, read-only, into each container that gets the resource. The hook must
-  // be in `hook_file` then, as this process sees it: else no container gets the resource.
+  // What the kubelet mounts into each container that gets the resource. Where `hook_file` is said,
+  // the hook must be in it, as this process sees it: else no container gets the resource.
   std::vector<HookMount> mounts{};
   std::string hook_file{};
   // Set in each container that gets the resource, unless its pod sets it otherwise.

@@ -28,6 +28,9 @@ inline constexpr uint32_t kMemoryUnitMib = 256;
 // Whole GPUs, as NVIDIA's plugin counts them.
 inline constexpr std::string_view kWholeResource = "nvidia.com/gpu";
 
+// The webhook's, of containers in mode mps: nodes that offer it let them reach MPS's daemons.
+inline constexpr std::string_view kMpsResource = "baton.dev/gpu-mps";
+
 // What users write: the suffix of the key.
 
 inline constexpr std::string_view kPrefix = "baton.dev/";

@@ -122,6 +122,12 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const Json& vol
     from("CUDA_MPS_PIPE_DIRECTORY", keys::kMpsPipe);
     from("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", keys::kMpsShare);
     if (gpus.memory != GpuMemory{}) from("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keys::kMpsMemory);
+    for (const char* part : {"limits", "requests"}) {
+      const Json* there = Find(container, std::string("resources/") + part);
+      if (there != nullptr && there->is_object()) {
+        container["resources"][part][std::string(kMpsResource)] = "1";
+      }
+    }
   }
   size_t at = 0;
   for (Json& entry : ours) {
@@ -242,9 +248,10 @@ Result<void> CountMemory(Json& pod, uint32_t memory_unit_mib) {
 }  // namespace
 
 std::vector<HookMount> HookMounts(const InjectOptions& options) {
-  return {{std::string(kSocketDir), options.socket_dir},
-          {std::string(kHookDir), options.host_hook_dir},
-          {std::string(kPreloadPath), options.host_hook_dir + "/" + std::string(kPreloadFile)}};
+  return {
+      {std::string(kSocketDir), options.socket_dir, false},
+      {std::string(kHookDir), options.host_hook_dir, false},
+      {std::string(kPreloadPath), options.host_hook_dir + "/" + std::string(kPreloadFile), false}};
 }
 
 bool NeedsHookMounts(const Json& pod) {

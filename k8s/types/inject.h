@@ -28,10 +28,11 @@ struct InjectOptions {
   spec::Flavors flavors = {};              // that pods and SharePods may name
 };
 
-// A folder or file of the node, mounted read-only.
+// A folder or file of the node, mounted read-only unless it says otherwise.
 struct HookMount {
   std::string container_path;
   std::string host_path;
+  bool writable = false;
 };
 // What each container with a share gets: the socket's folder, the hook's folder, and an
 // /etc/ld.so.preload that names the hook, so it stays where a program sets LD_PRELOAD anew. A
@@ -53,7 +54,8 @@ bool NeedsHookMounts(const nlohmann::json& pod);
 //   LD_PRELOAD           /usr/local/lib/baton/libbaton.so, before what was there already
 //   NVIDIA_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES   fieldRef of its kDevices annotation
 //   CUDA_MPS_...         in mode mps: fieldRefs of kMpsPipe, kMpsShare and kMpsMemory
-// In modes mig and mps, which have no tokens, all but the last two of these are left out.
+// In modes mig and mps, which have no tokens, those before NVIDIA_VISIBLE_DEVICES are left out. In
+// mode mps the container's limits get kMpsResource too.
 // These env entries stand before the container's own, so that its own may refer to them. Containers
 // that do not ask for GPUs get NVIDIA_VISIBLE_DEVICES=void where they say nothing of it themselves.
 // A pod of whole GPUs only gets the devices, and no hook. kInvalid: see ReadGpuPod(); or

@@ -35,7 +35,8 @@ class Maker {
       card.mig_enabled = mig;
       inventory_.cards.push_back(card);
     }
-    world.AddNode(inventory_.name, cards);
+    world.AddNode(inventory_.name, cards, 80'000,
+                  {{"status", {{"allocatable", {{"baton.dev/gpu-mps", "48"}}}}}});
     Tell();
   }
 

@@ -40,7 +40,7 @@ void CompareOff(const Json& values, const Json& everything, const std::string& w
   // A digest wins over a tag, and another name would only hide names that the templates spell out.
   if (where == ".image.tag" || where == ".fullnameOverride") return;
   // Not together with `dra`.
-  if (where == ".node.wholeCards") return;
+  if (where == ".node.wholeCards" || where == ".node.mig" || where == ".node.mps") return;
   if (values == Json(false) || values == Json("") || (values.is_structured() && values.empty())) {
     EXPECT_FALSE(everything.is_null() || everything == values) << where;
   } else if (values == Json(true)) {
@@ -327,6 +327,23 @@ TEST(Chart, OneValueIsAllThatWholeGpusNeed) {
   const auto [refused, why] = Shell(render + " --set dra.enabled=true");
   EXPECT_NE(refused, 0);
   EXPECT_NE(why.find("dra.extendedResourceName"), why.npos) << why;
+}
+
+TEST(Chart, PodsByMigAndMpsNeedOneValueEach) {
+  if (Shell("command -v helm").first != 0) GTEST_SKIP() << "helm was not found";
+  const std::string render = "helm template baton " + kChart;
+  const auto [status, said] = Shell(render + " --set node.mig=true,node.mps=true");
+  ASSERT_EQ(status, 0) << said;
+  for (const char* part :
+       {"add: [SYS_ADMIN]", "NVIDIA_MIG_CONFIG_DEVICES", "\"utility,compute\"",
+        "- --mps-memory-dir=/run/baton/mps-memory", "{name: mps-memory, mountPath: /dev/shm}"}) {
+    EXPECT_NE(said.find(part), said.npos) << part;
+  }
+  for (const char* against : {"mode=central", "dra.enabled=true"}) {
+    const auto [refused, why] = Shell(render + " --set node.mig=true," + against);
+    EXPECT_NE(refused, 0) << against;
+    EXPECT_NE(why.find("mode: federated"), why.npos) << why;
+  }
 }
 
 TEST(Chart, OneValueIsAllThatACentralBatondNeeds) {

@@ -215,7 +215,7 @@ TEST(DesiredPods, AreToldOfByWhatWasMadeForThem) {
   wanted.slots = {772};
   EXPECT_TRUE(MadeFor(present, {{wanted.name, wanted}}).empty());
   Json at = row;
-  at["gpus"][0]["slot"] = 772;
+  at["gpus"][0]["slot"] = 772u;
   const auto there = PresentPods({{"pods", Json::array({at})}});
   EXPECT_EQ(MadeFor(there, {{wanted.name, wanted}}), (MadeDevices{{wanted.ticket, {"MIG-1"}}}));
   BatondPod is = wanted;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
+#include "tests/k8s/device_plugin/kubelet_stand_in.h"
 #include "tests/k8s/end_to_end/shares_fixture.h"
 #include "wire/control_client.h"
 
@@ -111,9 +113,34 @@ TEST_P(DividedOnKubernetes, MigInstancesAreMadeBookedAndTakenAway) {
       << Why("third");
 }
 
+constexpr const char* kMps = "baton.dev/gpu-mps";
+
 TEST_P(DividedOnKubernetes, PodsByMpsRunAtTheSameTimeWithTheirParts) {
-  StartNode(1, {"--no-plugin"}, {.model = "a100-40"});
+  const std::string hook = std::filesystem::canonical(BATON_PROGRAMS "/../lib");
+  const std::string memory = folder_ / "mps-memory";
+  const TempFolder plugins;
+  KubeletStandIn kubelet(plugins.path());
+  kubelet.Start();
+  StartNode(1, {"--plugin-dir", plugins.path(), "--hook-dest", hook, "--mps-memory-dir", memory},
+            {.model = "a100-40"});
   ApplyPod("a", "mps", 60, "8Gi");
+  // It waits for a node whose kubelet offers what lets it reach MPS's daemons.
+  ASSERT_TRUE(WaitUntil(
+      [&] {
+        return kubelet.Allocatable(kMps) == 48 &&
+               kubelet.Allocatable(std::string(kShareResource)) == 100;
+      },
+      seconds(20)));
+  EXPECT_LE(node_->PidOf("default/a"), 0);
+  const Json counted{{kMps, "48"}};
+  MustDo(client_->Patch(resources::kNodes, {"", kNode}, PatchKind::kMerge,
+                        {{"status", {{"capacity", counted}, {"allocatable", counted}}}}, "status"));
+  const auto given = kubelet.Allocate(kMps, {kubelet.plugins().at(kMps).devices.begin()->first});
+  ASSERT_TRUE(given) << given.error().message;
+  EXPECT_EQ(given->mounts, (std::map<std::string, std::string>{{"/dev/shm", memory}}));
+  EXPECT_EQ(given->other, 1u) << "one mount, in which it may write";
+  EXPECT_EQ(std::filesystem::status(memory).permissions(),
+            std::filesystem::perms::all | std::filesystem::perms::sticky_bit);
   ApplyPod("b", "mps", 40, "4Gi");
   for (const char* name : {"a", "b"}) ASSERT_TRUE(Runs(name)) << Why(name);
   const auto environment = node_->EnvironmentOf("default/a");

@@ -173,10 +173,11 @@ void NodeStandIn::Begin(const std::string& name, const Json& pod) {
         command.push_back(Expand(word.get<std::string>(), environment));
       }
     }
-    for (const auto& [inside, outside] : HookMounts(options_.mounts)) {
+    for (const HookMount& mount : HookMounts(options_.mounts)) {
+      const std::string& inside = mount.container_path;
       for (auto& [key, value] : environment) {
         if (value.compare(0, inside.size() + 1, inside + "/") == 0) {
-          value = outside + value.substr(inside.size());
+          value = mount.host_path + value.substr(inside.size());
         }
       }
     }

@@ -65,6 +65,9 @@ TEST(Inject, PodsByMigAndMpsGetTheirPartAndNoHook) {
       wanted["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = of + "mps-memory']";
     }
     EXPECT_EQ(env, wanted) << mode;
+    // With it the kubelet mounts what MPS's clients need.
+    EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["limits"].contains("baton.dev/gpu-mps"),
+              mode == "mps");
     // The folder with MPS's sockets comes with the hook's.
     EXPECT_TRUE(NeedsHookMounts(pod));
   }

@@ -214,7 +214,7 @@ TEST(SharePods, RefusalsNameTheFieldAndTheRemedy) {
             "spec.gpu.count: '17'; write a whole number"},
            {"{}", "{}", "spec.gpu: no GPU share is set"},
            {"", "{}", "spec.gpu: no GPU share is set"},
-           {R"({"request": "60", "mode": "mps"})", "{}", "spec.gpu.mode: 'mps' is not offered"},
+           {R"({"request": "60", "mode": "mips"})", "{}", "spec.gpu.mode: 'mips'; write"},
            {R"({"request": "60", "mode": "exclusive"})", "{}", "mode exclusive uses whole GPUs"},
            {R"({"request": "60", "gang": {"name": "g"}})", "{}",
             "spec.gpu.gang.name: a gang requires"},

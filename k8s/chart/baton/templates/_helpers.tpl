@@ -87,6 +87,7 @@ key_file: /etc/baton/http/tls.key
 {{- if .Values.killHungHolders }}{{ $_ := set $set "scheduler" (dict "drain_action" "kill") }}{{ end -}}
 {{- if .Values.monitoring.secret }}{{ $_ := set $set "http" (include "baton.http" . | fromYaml) }}{{ end -}}
 {{- if .Values.flavors }}{{ $_ := set $set "flavors" .Values.flavors }}{{ end -}}
+{{- if .Values.migTemplates }}{{ $_ := set $set "placement" (dict "mig_templates" "/etc/baton/mig.toml") }}{{ end -}}
 {{- end -}}
 {{- if include "baton.hasCentral" . -}}
 {{- $at := printf "tcp://%s-central.%s.svc:7411" (include "baton.fullname" .) .Release.Namespace -}}
