@@ -19,6 +19,8 @@ constexpr std::string_view kCoresNote =
     "is no memory cap";
 constexpr std::string_view kWordsNote =
     "whole words of the model here, parts of words there: A10 is not A100";
+constexpr std::string_view kModeNote =
+    "hami-core: by turns; mig, mps: as here, of one GPU, and MIG has to be on";
 constexpr std::string_view kWholeNote = "alone: whole GPUs";
 
 using F = Family;
@@ -42,8 +44,7 @@ constexpr std::array kNames{
                 M::kNodePolicy},
     ForeignName{F::kHami, P::kAnnotation, "hami.io/gpu-scheduler-policy", kTextUnit, M::kGpuPolicy,
                 "binpack and spread only"},
-    ForeignName{
-        F::kHami, P::kAnnotation, "nvidia.com/vgpu-mode", kTextUnit, M::kOnly, {}, "hami-core"},
+    ForeignName{F::kHami, P::kAnnotation, "nvidia.com/vgpu-mode", kTextUnit, M::kMode, kModeNote},
     ForeignName{F::kVolcano, P::kResource, "volcano.sh/vgpu-number", kGpus, M::kCount, kWholeNote},
     ForeignName{F::kVolcano, P::kResource, "volcano.sh/vgpu-memory", kMib, M::kMemory,
                 kMemoryOnlyNote},
@@ -51,8 +52,8 @@ constexpr std::array kNames{
                 M::kMemoryPart, kMemoryOnlyNote},
     ForeignName{F::kVolcano, P::kResource, "volcano.sh/vgpu-cores", kPercentUnit, M::kShare,
                 kCoresNote},
-    ForeignName{
-        F::kVolcano, P::kAnnotation, "volcano.sh/vgpu-mode", kTextUnit, M::kOnly, {}, "hami-core"},
+    ForeignName{F::kVolcano, P::kAnnotation, "volcano.sh/vgpu-mode", kTextUnit, M::kMode,
+                kModeNote},
     ForeignName{F::kKai, P::kAnnotation, "gpu-fraction", kFractionUnit, M::kFraction,
                 "memory is capped and compute guaranteed here; rounded down to 0.1 %"},
     ForeignName{F::kKai, P::kAnnotation, "gpu-memory", kMib, M::kMemory, kMemoryOnlyNote},
@@ -87,7 +88,7 @@ constexpr std::array kFamilies{
     ForeignFamily{F::kTimeSlicing, "NVIDIA's time slicing", {}},
 };
 
-constexpr std::array<std::string_view, 16> kMeanings{
+constexpr std::array<std::string_view, 17> kMeanings{
     "number of GPUs",
     "memory cap on each GPU",
     "memory cap on each GPU, as a part of its memory",
@@ -101,6 +102,7 @@ constexpr std::array<std::string_view, 16> kMeanings{
     "`baton.dev/not-gpu-uuid`",
     "`baton.dev/node-policy`",
     "`baton.dev/gpu-policy`",
+    "`baton.dev/mode`",
     "the container that the annotations are for",
     "only",
     "refused"};

@@ -41,6 +41,7 @@ enum class ForeignMeaning : uint8_t {
   kNotUuid,
   kNodePolicy,
   kGpuPolicy,
+  kMode,       // hami-core: by turns; mig and mps as here
   kContainer,  // the container that the pod's annotations are for
   kOnly,       // one value changes nothing; others are refused
   kRefused,

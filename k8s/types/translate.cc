@@ -12,6 +12,7 @@
 #include "k8s/types/annotations.h"
 #include "k8s/types/quantity.h"
 #include "k8s/types/read.h"
+#include "spec/modes.h"
 
 namespace baton::k8s {
 namespace {
@@ -20,6 +21,7 @@ using Meaning = ForeignMeaning;
 using Place = ForeignPlace;
 
 constexpr std::string_view kAnyContainer = "NAME";
+constexpr std::string_view kByTurns = "hami-core";  // HAMi's and Volcano's word
 constexpr uint64_t kForeignMibMax = 1u << 24;
 
 // Sizes that Baton's users say themselves; of a pod, or of a container.
@@ -555,23 +557,33 @@ class Translation {
 
   Result<void> WriteWishes(std::vector<std::string>& sentences) {
     static const std::map<Meaning, std::string_view> kWishes{
-        {Meaning::kModel, keys::kModel},           {Meaning::kNotModel, keys::kNotModel},
-        {Meaning::kUuid, keys::kGpuUuid},          {Meaning::kNotUuid, keys::kNotGpuUuid},
-        {Meaning::kNodePolicy, keys::kNodePolicy}, {Meaning::kGpuPolicy, keys::kGpuPolicy}};
+        {Meaning::kModel, keys::kModel},
+        {Meaning::kNotModel, keys::kNotModel},
+        {Meaning::kUuid, keys::kGpuUuid},
+        {Meaning::kNotUuid, keys::kNotGpuUuid},
+        {Meaning::kNodePolicy, keys::kNodePolicy},
+        {Meaning::kGpuPolicy, keys::kGpuPolicy},
+        {Meaning::kMode, keys::kMode}};
     for (const FoundName& found : found_) {
       const auto wish = kWishes.find(found.row->meaning);
       if (wish == kWishes.end()) continue;
       const std::string key = PodKey(wish->second);
       Json& annotations = pod_["metadata"]["annotations"];
+      const std::string text = found.value.is_string() ? found.value.get<std::string>() : "";
+      const bool mode = found.row->meaning == Meaning::kMode;
+      if (mode && text == kByTurns) continue;  // as where nothing is said
       if (annotations.contains(key)) {
         return Refuse(found.field, fmt::format("the pod has {} too; remove one of the two", key));
       }
-      const std::string text = found.value.is_string() ? found.value.get<std::string>() : "";
       if (Words(text).empty()) return Refuse(found.field, "it is empty; remove it");
       const bool policy =
           found.row->meaning == Meaning::kNodePolicy || found.row->meaning == Meaning::kGpuPolicy;
       if (policy && text != "binpack" && text != "spread") {
         return Refuse(found.field, "it is none of binpack, spread");
+      }
+      if (mode && text != spec::kMig && text != spec::kMps) {
+        return Refuse(found.field, fmt::format("{}; write {}, {} or {}, or remove the annotation",
+                                               Quoted(text), kByTurns, spec::kMig, spec::kMps));
       }
       annotations[key] = text;
       sentences.push_back(fmt::format("{} means {}", found.key, key));

@@ -14,6 +14,9 @@
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
+#include "sim/card.h"
+#include "sim/device.h"
+#include "tests/k8s/chart/manifests.h"
 #include "tests/k8s/device_plugin/kubelet_stand_in.h"
 #include "tests/k8s/end_to_end/shares_fixture.h"
 #include "wire/control_client.h"
@@ -162,6 +165,62 @@ TEST_P(DividedOnKubernetes, PodsByMpsRunAtTheSameTimeWithTheirParts) {
   // By turns again.
   Apply("turns", "30");
   ASSERT_TRUE(Runs("turns")) << Why("turns");
+}
+
+// k8s/examples/modes.yaml on a node of five GPUs, of which one has MIG on.
+TEST_P(DividedOnKubernetes, TheExampleOfAllModesRuns) {
+  refuse_every_ = 0;
+  StartNode(5, {"--no-plugin"}, {.model = "a100-40"});
+  Must(sim::SetMigMode(Must(sim::Device::Open(device(0, 0).path)), true));
+  const Json counted{{kMps, "192"}};
+  MustDo(client_->Patch(resources::kNodes, {"", kNode}, PatchKind::kMerge,
+                        {{"status", {{"capacity", counted}, {"allocatable", counted}}}}, "status"));
+  ASSERT_TRUE(WaitUntil(
+      [&] {
+        const auto node = client_->Get(resources::kGpuNodes, {"", kNode});
+        return node && TextAt(node->at("status").at("cards").at(0), "uuid") == device(0, 0).uuid &&
+               node->at("status").at("cards").at(0).at("migEnabled") == true;
+      },
+      seconds(30)));
+  std::vector<std::string> names;
+  const auto apply = [&](const std::string& of, const std::string& name) {
+    for (Json share : Documents(std::string(BATON_SOURCE) + "/k8s/examples/modes.yaml")) {
+      if (share.at("metadata").at("name") != of) continue;
+      share["metadata"]["name"] = name;
+      share["metadata"]["namespace"] = "default";
+      Json& container = share["spec"]["template"]["spec"]["containers"][0];
+      container.erase("args");
+      container["command"] = {cluster().Program("baton-burn"), "--seconds", "300"};
+      MustDo(client_->Create(resources::kSharePods, {"default", name}, share));
+      names.push_back(name);
+    }
+    EXPECT_TRUE(Runs(name)) << Why(name);
+  };
+  const auto card_of = [&](const std::string& name) {
+    const auto pod = client_->Get(resources::kPods, {"default", name});
+    const auto placement = pod ? ReadPlacement(*pod) : std::nullopt;
+    return placement && *placement ? (*placement)->vgpus.at(0).card : "";
+  };
+  const auto mode_of = [&](const std::string& name) {
+    return Map()["default/" + name].value("mode", "");
+  };
+  for (const char* name : {"by-mig", "by-mps", "packed", "spread", "plain"}) apply(name, name);
+  apply("packed", "packed-2");
+  apply("spread", "spread-2");
+  EXPECT_EQ(card_of("by-mig"), device(0, 0).uuid);
+  EXPECT_EQ(mode_of("by-mig"), "mig");
+  EXPECT_EQ(mode_of("by-mps"), "mps");
+  for (const char* name : {"packed", "spread", "plain"}) EXPECT_EQ(mode_of(name), "time-slice");
+  EXPECT_EQ(card_of("packed-2"), card_of("packed"));
+  EXPECT_NE(card_of("spread-2"), card_of("spread"));
+  // Nobody takes turns where others run at the same time.
+  for (const std::string& name : names) {
+    for (const char* apart : {"by-mps", "by-mig"}) {
+      EXPECT_TRUE(name == apart || card_of(name) != card_of(apart)) << name;
+    }
+  }
+  // What it has it has all the time, and its SharePod says so.
+  EXPECT_TRUE(WaitUntil([&] { return StatusShare("by-mig") > 42; }, seconds(20)));
 }
 
 // Whoever ends at whatever moment, at the end there is an instance for each pod that has one, the

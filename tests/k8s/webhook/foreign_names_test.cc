@@ -149,6 +149,11 @@ std::vector<ForeignManifest> ForeignManifests() {
        "main 1/100 50%",
        "container main: nvidia.com/gpumem-percentage=50 means request 1, limit 100, memory 50%"},
       {F::kHami,
+       OneContainer("{nvidia.com/gpu: 1, nvidia.com/gpumem: 8000}", "{nvidia.com/vgpu-mode: mig}"),
+       "main 1/100 8000Mi",
+       "container main: nvidia.com/gpu=1, nvidia.com/gpumem=8000 means request 1, limit 100, "
+       "memory 8000Mi; nvidia.com/vgpu-mode means baton.dev/mode"},
+      {F::kHami,
        OneContainer(
            "{nvidia.com/gpu: '1', nvidia.com/gpucores: '50'}",
            "{nvidia.com/use-gputype: 'A100,V100', nvidia.com/nouse-gputype: 'A100 40GB', "
@@ -462,9 +467,8 @@ TEST(ForeignNames, WhatBatonHasNotIsRefusedWithWhatToWriteInstead) {
         << yaml << ": " << RefusedBecause(yaml);
   };
   says(OneContainer("{nvidia.com/gpu: 1, nvidia.com/priority: 0}"), "baton.dev/priority");
-  says(OneContainer("{nvidia.com/gpu: 1}", "{nvidia.com/vgpu-mode: mig}"), "write hami-core");
-  says(OneContainer("{volcano.sh/vgpu-number: 1}", "{volcano.sh/vgpu-mode: mig}"),
-       "write hami-core");
+  says(OneContainer("{nvidia.com/gpu: 1, nvidia.com/gpumem: 9}", "{nvidia.com/vgpu-mode: tiles}"),
+       "write hami-core, mig or mps");
   says(OneContainer("{cpu: 1}",
                     "{nvidia.com/container.main.gpu-memory.limit: 1Gi, "
                     "nvidia.com/container.main.gpu-compute.mode: sm-sharing}"),
