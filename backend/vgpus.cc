@@ -34,6 +34,21 @@ bool IsOtherVendors(const Cards& cards, const std::string& uuid) {
   return card != nullptr && card->vendor != devmgr::kNvidia;
 }
 
+// Where the pod says so itself (Pod::slots); whether it has room there is not looked at.
+Result<Placement> AtSlots(const Pod& pod, const Result<std::string>& ground) {
+  if (pod.wishes.mode != spec::kMig || pod.slots.size() != pod.wishes.gpus.size()) {
+    return Fail(ErrorCode::kInvalid, "slots are of mode mig, one for each of the GPUs in gpus");
+  }
+  if (!ground) return tl::unexpected(ground.error());
+  Placement placement{*ground, {}};
+  for (size_t i = 0; i < pod.slots.size(); ++i) {
+    devmgr::Fit fit;
+    fit.slot = pod.slots[i];
+    placement.vgpus.push_back({0, 0, pod.wishes.gpus[i], pod.wishes.mode, fit, ""});
+  }
+  return placement;
+}
+
 }  // namespace
 
 Vgpus::Vgpus(const devmgr::PlacementPolicy& policy, policy::Share overcommit,
@@ -306,25 +321,11 @@ void Vgpus::Adopt(const Placement& placement, Pod& pod) const {
   }
 }
 
-Result<Placement> Vgpus::AtSlots(const Pod& pod, const std::string& node) const {
-  if (pod.wishes.mode != spec::kMig || pod.slots.size() != pod.wishes.gpus.size()) {
-    return Fail(ErrorCode::kInvalid, "slots are of mode mig, one for each of the GPUs in gpus");
-  }
-  const auto ground = Ground(node, pod.wishes.mode);
-  if (!ground) return tl::unexpected(ground.error());
-  Placement placement{*ground, {}};
-  for (size_t i = 0; i < pod.slots.size(); ++i) {
-    devmgr::Fit fit;
-    fit.slot = pod.slots[i];
-    placement.vgpus.push_back({0, 0, pod.wishes.gpus[i], pod.wishes.mode, fit, ""});
-  }
-  return placement;
-}
-
 Result<void> Vgpus::Place(Pod& pod, uint32_t count, const std::string& node) {
   auto request = RequestOf(pod, count);
   if (!request) return tl::unexpected(request.error());
-  auto placement = pod.slots.empty() ? Decide(*request, pod, node) : AtSlots(pod, node);
+  auto placement =
+      pod.slots.empty() ? Decide(*request, pod, node) : AtSlots(pod, Ground(node, pod.wishes.mode));
   if (!placement) {
     const Error& error = placement.error();
     if (error.code != ErrorCode::kExhausted) return tl::unexpected(error);

@@ -97,8 +97,6 @@ class Vgpus {
   Result<void> CheckVendors(const Pod& pod, const std::vector<std::string>& uuids) const;
   Result<devmgr::Placement> Decide(devmgr::PodRequest& request, const Pod& pod,
                                    const std::string& node, devmgr::UseChoice* use = nullptr) const;
-  // Where the pod says so itself (Pod::slots); whether it has room there is not looked at.
-  Result<devmgr::Placement> AtSlots(const Pod& pod, const std::string& node) const;
   // kExhausted: the GPUs of a pod have not the memory that the request wants beyond what it has.
   Result<void> CheckGrowth(const devmgr::PlacedPod& placed,
                            const devmgr::PodRequest& request) const;

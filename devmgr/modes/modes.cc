@@ -1,5 +1,7 @@
 #include "devmgr/modes/modes.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "devmgr/modes/exclusive.h"
 #include "devmgr/modes/mig_mode.h"
@@ -18,6 +20,12 @@ std::vector<std::unique_ptr<const SharingMode>> MakeModes(const MigTemplates& te
   BATON_CHECK(modes.size() == spec::kModes.size());
   for (size_t m = 0; m < modes.size(); ++m) BATON_CHECK(modes[m]->name() == spec::kModes[m].name);
   return modes;
+}
+
+ModeSet::ModeSet(std::shared_ptr<const MigTemplates> templates)
+    : templates_(std::move(templates)),
+      modes_(MakeModes(templates_ ? *templates_ : MigTemplates::BuiltIn())) {
+  for (const auto& mode : modes_) all_.push_back(mode.get());
 }
 
 const std::vector<const SharingMode*>& TokenModes() {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "devmgr/modes/modes.h"
 #include "k8s/binder/cluster_teams.h"
 #include "k8s/binder/in_flight.h"
 #include "k8s/binder/reasons.h"
@@ -95,7 +96,9 @@ class Core::Impl {
 
   WorkQueue queue_;
   ObjectCache objects_{options_, queue_};
-  ClusterView view_{options_.memory_unit_mib, options_.policy, options_.mig_templates};
+  const devmgr::ModeSet modes_{options_.mig_templates};
+  ClusterView view_{options_.memory_unit_mib, options_.policy, modes_};
+  std::map<std::string, MadeDevices> devices_;  // of nodes, as they tell
   AssumedPods assumed_{view_};
   InFlight in_flight_;
   Retries retries_{options_};
@@ -105,9 +108,9 @@ class Core::Impl {
   ClusterTeams teams_{queue_, in_flight_};
   Resizes resizes_{objects_, teams_, view_, assumed_, queue_, events_};
   Rounds rounds_{
-      {options_, objects_, teams_, view_, assumed_, queue_, reasons_, retries_, events_}};
-  Reconciler reconciler_{{options_, objects_, view_, assumed_, queue_, in_flight_, retries_,
-                          reasons_, rounds_, resizes_, replacements_, events_}};
+      {options_, modes_, objects_, teams_, view_, assumed_, queue_, reasons_, retries_, events_}};
+  Reconciler reconciler_{{options_, objects_, view_, devices_, assumed_, queue_, in_flight_,
+                          retries_, reasons_, rounds_, resizes_, replacements_, events_}};
 };
 
 void Core::Impl::OnWatchEvent(WatchEvent& event) {
@@ -164,12 +167,14 @@ void Core::Impl::OnNode(const WatchEvent& event) {
 }
 
 void Core::Impl::OnGpuNode(const WatchEvent& event) {
+  const std::string name = TextAt(event.object, "metadata/name");
+  devices_[name] = event.gone ? MadeDevices() : DevicesOn(event.object);
   if (event.gone) {
-    view_.RemoveGpuNode(TextAt(event.object, "metadata/name"));
+    view_.RemoveGpuNode(name);
   } else if (std::string trouble = view_.SetGpuNode(event.object); !trouble.empty()) {
     troubles_.push_back(std::move(trouble));
   }
-  reconciler_.DevicesMade(TextAt(event.object, "metadata/name"));
+  reconciler_.DevicesMade(name);
 }
 
 void Core::Impl::OnPod(Json object) {

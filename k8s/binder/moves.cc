@@ -69,7 +69,7 @@ std::string Moves::Propose(const Entry& waiting, const PodNeeds& needs, const de
   if (!HasTimeFor(view_.cluster(), request)) return "";
   const devmgr::DefragOptions options{.moves = 2, .steps = 1'000, .nodes = 64, .off = kept};
   const auto found = devmgr::Defrag(
-      view_.cluster(), view_.modes(), request,
+      view_.cluster(), modes_, request,
       [&](const devmgr::PlacedPod& pod) {
         return RequestElsewhere(view_, objects_, pod.request.name, request.priority);
       },

@@ -23,8 +23,8 @@ namespace baton::k8s {
 class Moves {
  public:
   // All of them outlive it.
-  Moves(ClusterView& view, const ObjectCache& objects, EventQueue& events)
-      : view_(view), objects_(objects), events_(events) {}
+  Moves(devmgr::Modes modes, ClusterView& view, const ObjectCache& objects, EventQueue& events)
+      : modes_(modes), view_(view), objects_(objects), events_(events) {}
 
   // Part of a sentence; empty: no moves were found. At most two pods move, of no higher priority,
   // of which Pod::may_move says that they may. Looked at are the 64 nodes with the most GPU time
@@ -44,6 +44,7 @@ class Moves {
     std::map<std::string, std::string> pods;  // that move from there: uids by key
     bool begun = false;                       // one of them has gone, or is about to
   };
+  const devmgr::Modes modes_;
   ClusterView& view_;
   const ObjectCache& objects_;
   EventQueue& events_;

@@ -376,14 +376,16 @@ bool Reconciler::HasDevices(const Entry& entry, const Pod& pod, const GpuPod& gp
     Patch(entry, std::move(patch));
     return false;
   }
+  const auto there = p_.devices.find(to.node);
   size_t made = 0;
   for (size_t i = 0; i < gpu.containers.size(); ++i) {
-    const std::vector<std::string>* devices =
-        p_.view.DevicesOf(to.node, TicketOf(pod.uid, gpu.containers[i].name));
+    if (there == p_.devices.end()) break;
+    const auto devices = there->second.find(TicketOf(pod.uid, gpu.containers[i].name));
     size_t at = 0;
     for (devmgr::Vgpu& vgpu : to.vgpus) {
-      if (vgpu.container != i || devices == nullptr || at == devices->size()) continue;
-      vgpu.device = (*devices)[at++];
+      if (vgpu.container != i || devices == there->second.end()) continue;
+      if (at == devices->second.size()) break;
+      vgpu.device = devices->second[at++];
       ++made;
     }
   }

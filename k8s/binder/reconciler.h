@@ -44,6 +44,7 @@ class Reconciler {
     const CoreOptions& options;
     ObjectCache& objects;
     ClusterView& view;
+    const std::map<std::string, MadeDevices>& devices;  // by node
     AssumedPods& assumed;
     WorkQueue& queue;
     InFlight& in_flight;

@@ -222,9 +222,8 @@ void Rounds::Run(Instant now) {
     DropReservation(kept.holder);
     kept_.push_back(kept);
   }
-  const devmgr::Round round =
-      devmgr::Schedule(p_.view.cluster(), p_.view.modes(), pods, p_.teams.quotas(),
-                       p_.teams.standings(), kept_, options);
+  const devmgr::Round round = devmgr::Schedule(p_.view.cluster(), p_.modes, pods, p_.teams.quotas(),
+                                               p_.teams.standings(), kept_, options);
   const auto before = std::exchange(kept_, round.reservations);
   seeks_ = round.more;
   if (!seeks_ && std::exchange(seeks_again_, false)) p_.queue.RequestRound();

@@ -33,6 +33,7 @@ class Rounds {
   // All of them outlive it.
   struct Parts {
     const CoreOptions& options;
+    devmgr::Modes modes;
     const ObjectCache& objects;
     const ClusterTeams& teams;
     ClusterView& view;
@@ -45,7 +46,7 @@ class Rounds {
   explicit Rounds(const Parts& parts)
       : p_(parts),
         preemptions_(parts.objects, parts.queue, parts.options.evictions_max),
-        moves_(parts.view, parts.objects, parts.events) {}
+        moves_(parts.modes, parts.view, parts.objects, parts.events) {}
 
   // The pod has no place: it takes part in the next round, unless its volumes are not there.
   // `waited`: what Withdraw() has just said; for who waits anew a round is requested.

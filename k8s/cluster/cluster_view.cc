@@ -107,16 +107,9 @@ SeenPod SeePod(const Json& pod, const Result<GpuPod>& gpu) {
 }
 
 ClusterView::ClusterView(uint32_t memory_unit_mib, const devmgr::PlacementPolicy& policy,
-                         std::shared_ptr<const devmgr::MigTemplates> templates)
+                         devmgr::Modes modes)
     : memory_unit_mib_(memory_unit_mib),
-      templates_(std::move(templates)),
-      all_modes_(devmgr::MakeModes(templates_ ? *templates_ : devmgr::MigTemplates::BuiltIn())),
-      modes_([this] {
-        std::vector<const devmgr::SharingMode*> modes;
-        for (const auto& mode : all_modes_) modes.push_back(mode.get());
-        return modes;
-      }()),
-      cluster_(modes_, policy),
+      cluster_(modes, policy),
       foreign_([this](const std::string& node) { Touch(node); }) {}
 
 void ClusterView::SetNode(const Json& node) {
@@ -158,7 +151,6 @@ std::string ClusterView::SetGpuNode(const Json& gpu_node) {
   NodeEntry& entry = nodes_[name];
   Touch(name);
   entry.mounts_hook = MountsHook(gpu_node);
-  entry.devices = DevicesOn(gpu_node);
   if (entry.known) SetFacts(entry, entry.facts);
   // Its agent has told its key, and nothing of its GPUs yet.
   if (Find(gpu_node, "status/cards") == nullptr) {
@@ -178,18 +170,9 @@ void ClusterView::RemoveGpuNode(const std::string& name) {
   const auto it = nodes_.find(name);
   if (it == nodes_.end()) return;
   it->second.cards.reset();
-  it->second.devices.clear();
   it->second.mounts_hook = false;
   if (it->second.known) SetFacts(it->second, it->second.facts);
   Touch(name);
-}
-
-const std::vector<std::string>* ClusterView::DevicesOf(const std::string& node,
-                                                       const std::string& ticket) const {
-  const auto entry = nodes_.find(node);
-  if (entry == nodes_.end()) return nullptr;
-  const auto devices = entry->second.devices.find(ticket);
-  return devices == entry->second.devices.end() ? nullptr : &devices->second;
 }
 
 void ClusterView::RemovePod(const std::string& key) {

@@ -18,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "devmgr/modes/modes.h"
 #include "devmgr/placement/cluster.h"
 #include "devmgr/placement/what_if.h"
 #include "k8s/cluster/foreign_pods.h"
@@ -44,9 +43,8 @@ SeenPod SeePod(const Json& pod, const Result<GpuPod>& gpu);
 
 class ClusterView {
  public:
-  // `templates`: how GPUs are divided by MIG, as their nodes have it; null: as built in.
-  explicit ClusterView(uint32_t memory_unit_mib, const devmgr::PlacementPolicy& policy = {},
-                       std::shared_ptr<const devmgr::MigTemplates> templates = nullptr);
+  // `modes` outlive it.
+  ClusterView(uint32_t memory_unit_mib, const devmgr::PlacementPolicy& policy, devmgr::Modes modes);
 
   void SetNode(const Json& node);
   void RemoveNode(const std::string& name);
@@ -92,14 +90,9 @@ class ClusterView {
   // Why nothing can come to the node at the moment, beside its own cordon; empty: nothing.
   std::string WhyClosed(const std::string& node) const;
   bool HasNode(const std::string& name) const;
-  // What was made on the node for the container with that ticket (TicketOf()): MIG instances'
-  // uuids, or MPS's pipe directory. Null: nothing yet.
-  const std::vector<std::string>* DevicesOf(const std::string& node,
-                                            const std::string& ticket) const;
 
   devmgr::Cluster& cluster() { return cluster_; }
   const devmgr::Cluster& cluster() const { return cluster_; }
-  devmgr::Modes modes() const { return modes_; }
   uint32_t memory_unit_mib() const { return memory_unit_mib_; }
   // Pods that are bound and could not be booked: sentences, by key.
   const std::map<std::string, std::string>& troubles() const { return troubles_; }
@@ -115,7 +108,6 @@ class ClusterView {
     NodeFacts facts;
     bool counts_share = false;           // its kubelet, as the Node says
     bool mounts_hook = false;            // its agent, as its GpuNode says
-    MadeDevices devices;                 // likewise
     std::set<std::string> pods;          // bound there, by key
     std::optional<devmgr::Node> booked;  // as the cluster has it
     std::string closed;
@@ -130,9 +122,6 @@ class ClusterView {
   bool Set(const devmgr::Node& node, NodeEntry& entry);
 
   const uint32_t memory_unit_mib_;
-  const std::shared_ptr<const devmgr::MigTemplates> templates_;
-  const std::vector<std::unique_ptr<const devmgr::SharingMode>> all_modes_;
-  const std::vector<const devmgr::SharingMode*> modes_;
   devmgr::Cluster cluster_;
   std::map<std::string, NodeEntry> nodes_;
   std::map<std::string, SeenPod> here_;       // bound pods that take room

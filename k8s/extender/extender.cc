@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "devmgr/modes/modes.h"
 #include "k8s/cluster/cluster_view.h"
 #include "k8s/types/gpu_pod.h"
 #include "k8s/types/inject.h"
@@ -88,7 +89,7 @@ bool HasCards(const Json& pod) {
 class ExtenderCore::Impl {
  public:
   explicit Impl(ExtenderOptions given)
-      : options(std::move(given)), view(options.memory_unit_mib, options.policy) {}
+      : options(std::move(given)), view(options.memory_unit_mib, options.policy, modes) {}
 
   void SetPod(const Json& pod) {
     const std::string key = NameOf(pod).Text();
@@ -250,6 +251,7 @@ class ExtenderCore::Impl {
 
   const ExtenderOptions options;
   std::mutex mutex;
+  const devmgr::ModeSet modes;
   ClusterView view;
   TeamSet teams;
   std::map<std::string, std::string> learned;  // uids of pods by which the usual mix is known

@@ -92,9 +92,12 @@ std::vector<std::string> ContainersOf(const Json& pod) {
 
 // What of a pod's annotations only Baton may write: where its GPUs are.
 bool IsPlacement(const std::string& key) {
-  return key == PodKey(keys::kPlacement) ||
-         (key.find(kContainerPart) != std::string::npos &&
-          key.ends_with(std::string("/").append(keys::kDevices)));
+  if (key == PodKey(keys::kPlacement)) return true;
+  if (key.find(kContainerPart) == std::string::npos) return false;
+  const std::array ours{keys::kDevices, keys::kMpsPipe, keys::kMpsShare, keys::kMpsMemory};
+  return std::any_of(ours.begin(), ours.end(), [&](std::string_view one) {
+    return key.ends_with(std::string("/").append(one));
+  });
 }
 
 // Of a pod's annotations those that are Baton's, whether it knows them or not.

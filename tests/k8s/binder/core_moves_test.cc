@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "devmgr/modes/modes.h"
 #include "devmgr/placement/what_if.h"
 #include "k8s/cluster/cluster_view.h"
 #include "k8s/types/gpu_pod.h"

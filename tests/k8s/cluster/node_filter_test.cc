@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "devmgr/modes/modes.h"
 #include "k8s/cluster/cluster_view.h"
 #include "k8s/cluster/objects.h"
 #include "tests/k8s/binder/objects.h"
@@ -109,7 +110,8 @@ TEST(NodeFilter, PodsThatRelyOnTheKubeletsMountsWaitForThem) {
   EXPECT_EQ(WhyNot(pod("1"), fresh), "");
   EXPECT_EQ(WhyNot(pod("2"), counted), "");
 
-  ClusterView view(256);
+  const devmgr::ModeSet modes;
+  ClusterView view(256, {}, modes);
   const Json node = NodeOf("n1");
   Json agent = CardsOn("n1", 1);
   view.SetNode(node);

@@ -186,7 +186,9 @@ TEST(Admission, TeamsParentsAndDefaultAreAccepted) {
 
 TEST(Admission, OnlyBatonMayAssignGpus) {
   const Json limits{{"baton.dev/gpu-share", 30}};
-  for (const char* key : {"baton.dev/placement", "main.container.baton.dev/visible-devices"}) {
+  for (const char* key : {"baton.dev/placement", "main.container.baton.dev/visible-devices",
+                          "main.container.baton.dev/mps-share", "main.container.baton.dev/mps-pipe",
+                          "main.container.baton.dev/mps-memory"}) {
     const Json with = PlainPod(limits, {{key, "GPU-1"}});
     EXPECT_NE(Refusal(with).find("only Baton may assign GPUs"), std::string::npos);
     EXPECT_NE(
