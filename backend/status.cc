@@ -236,8 +236,10 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
     row["mig_capable"] = card->mig_capable;
     row["mig_enabled"] = card->mig_enabled;
     for (const devmgr::MigInstance& instance : card->instances) {
-      row["instances"].push_back(
-          {{"profile", instance.profile}, {"start", instance.start}, {"slices", instance.slices}});
+      row["instances"].push_back({{"profile", instance.profile},
+                                  {"uuid", instance.uuid},
+                                  {"start", instance.start},
+                                  {"slices", instance.slices}});
     }
   }
   if (const auto beyond = arbiter.vgpus().expected_use().BeyondOn(gpu->info.uuid)) {

@@ -476,7 +476,9 @@ class NodeAgent::Impl {
         if (card.why.empty()) card.why = options_.lent_to;
       }
       // What was made is not known before all pods are.
-      TellNode(node, UseOf(PresentPods(picture->status)), picture->synced ? picture->made : made_);
+      const MadeDevices& made = picture->synced ? picture->made : made_;
+      LeaveOut(made, node);
+      TellNode(node, UseOf(PresentPods(picture->status)), made);
       if (!picture->synced) continue;
       shares_.Tell(picture->present, picture->pods);
       std::unique_lock lock(mutex_);

@@ -228,7 +228,8 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     card.mig_capable = FlagAt(row, "mig_capable");
     card.mig_enabled = FlagAt(row, "mig_enabled");
     for (const Json& instance : ListAt(row, "instances")) {
-      card.instances.push_back({0, TextAt(instance, "profile").substr(0, kWordsMax), "",
+      card.instances.push_back({0, TextAt(instance, "profile").substr(0, kWordsMax),
+                                TextAt(instance, "uuid"),
                                 static_cast<uint32_t>(CountAt(instance, "start")),
                                 static_cast<uint32_t>(CountAt(instance, "slices"))});
     }
@@ -256,6 +257,16 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     if (node.cards.size() < kCardsMax) node.cards.push_back(std::move(card));
   }
   return node;
+}
+
+void LeaveOut(const MadeDevices& made, devmgr::Node& node) {
+  std::set<std::string_view> uuids;
+  for (const auto& [ticket, devices] : made) uuids.insert(devices.begin(), devices.end());
+  for (devmgr::Card& card : node.cards) {
+    std::erase_if(card.instances, [&](const devmgr::MigInstance& instance) {
+      return uuids.contains(instance.uuid);
+    });
+  }
 }
 
 std::vector<BatondCommand> Difference(const std::map<std::string, BatondPod>& desired,

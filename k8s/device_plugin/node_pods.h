@@ -59,6 +59,9 @@ MadeDevices MadeFor(const std::vector<PresentPod>& present,
 
 // The node's GPUs, by its `status` answer; at most 16.
 devmgr::Node NodeOf(const Json& status, const std::string& name);
+// Leaves of the GPUs' instances those that were not made for these: the binder knows where its own
+// pods are, and may decide what comes once one of them goes.
+void LeaveOut(const MadeDevices& made, devmgr::Node& node);
 
 struct BatondCommand {
   enum class Kind : uint8_t { kDelete, kSet, kCreate } kind;

@@ -20,7 +20,7 @@ namespace baton::k8s {
 //   {"metadata": {"name": NODE}, "status": {"cards": [{"uuid", "index", "vendor", "model",
 //    "memoryMiB", "numa", "island", "pcie", "bus", "health", "why", "cordoned", "migCapable",
 //    "migEnabled", "useBeyondRequests" (percent of the GPU, where it is not 0: Card::beyond),
-//    "instances": [{"profile", "start", "slices"}]}]}}
+//    "instances": [{"profile", "start", "slices"}] (of no pod of Kubernetes)}]}}
 // and for people what that comes to, with what `use` says of the pods there:
 //   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" and "free" (percents
 //   of one GPU, over the healthy ones: "130"), "memoryUsedMiB"

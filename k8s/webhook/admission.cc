@@ -216,7 +216,8 @@ class Reviewer {
     }
     if (!update_) {
       for (const ContainerGpus& gpus : pod->containers) {
-        if (gpus.whole || pod->request.mode == spec::kExclusive || pod->asked.swap ||
+        const std::string& mode = pod->request.mode;
+        if (gpus.whole || mode == spec::kExclusive || mode == spec::kMig || pod->asked.swap ||
             gpus.memory != GpuMemory{}) {
           continue;
         }

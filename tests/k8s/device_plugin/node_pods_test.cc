@@ -211,6 +211,13 @@ TEST(DesiredPods, AreToldOfByWhatWasMadeForThem) {
   // It has its part all the time, and nobody attaches.
   EXPECT_TRUE(ReportOf(present).attached);
   EXPECT_EQ(ReportOf(present).achieved, 42.8571);
+  // Of the GPU's instances the binder is told what is somebody else's.
+  devmgr::Node node;
+  node.cards.resize(1);
+  node.cards[0].instances = {{0, "3g.20gb", "MIG-1", 0, 4}, {0, "1g.5gb", "MIG-2", 4, 1}};
+  LeaveOut({{wanted.ticket, {"MIG-1"}}}, node);
+  ASSERT_EQ(node.cards[0].instances.size(), 1u);
+  EXPECT_EQ(node.cards[0].instances[0].uuid, "MIG-2");
   // One that was decided again for another part gets that.
   wanted.slots = {772};
   EXPECT_TRUE(MadeFor(present, {{wanted.name, wanted}}).empty());
