@@ -46,7 +46,8 @@ struct Devices::Shared {
   std::deque<std::function<void(Shared&)>> work;
   int running = 0;  // threads
   bool watching = false;
-  uint64_t shapes = 0;  // how often instances were made or taken away
+  bool keeping = false;  // KeepMps() waits for its turn, or has it
+  uint64_t shapes = 0;   // how often instances were made or taken away
 
   const OnLook look;  // called on the loop only
   const OnNote note;
@@ -105,6 +106,19 @@ struct Devices::Shared {
       }
     }
     return seen;
+  }
+  // In its turn: a daemon of MPS that has ended by itself is started again.
+  void KeepMps() {
+    const std::lock_guard lock(mutex);
+    if (io == nullptr || std::exchange(keeping, true)) return;
+    work.emplace_back([](Shared& shared) {
+      for (const std::string& sentence : shared.mps_driver.Keep()) {
+        shared.Post([note = shared.note, sentence] { note(sentence); });
+      }
+      const std::lock_guard done(shared.mutex);
+      shared.keeping = false;
+    });
+    changed.notify_all();
   }
   // After instances were made or taken away: places are as they are, before anybody is answered.
   void Reshaped() {
@@ -170,7 +184,9 @@ void Devices::Watch() {
       }
       if (!events) shared->Pause(shared->options.look_every);
       events = true;
-      if (!shared->Ends()) shared->Look(std::move(news));
+      if (shared->Ends()) break;
+      shared->Look(std::move(news));
+      shared->KeepMps();
     }
     const std::lock_guard lock(shared->mutex);
     --shared->running;

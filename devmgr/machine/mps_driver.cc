@@ -67,17 +67,24 @@ Result<void> MpsDriver::Limit(const Card& card, const Marks& marks) {
 }
 
 Result<bool> MpsDriver::Serve(const Card& card, const Marks& marks) {
-  const auto running = control_.Running(card.uuid);
-  if (!running) return tl::unexpected<Error>(running.error());
-  if (!*running) {
-    if (const auto started = control_.Start(card.uuid); !started) {
-      return tl::unexpected<Error>(started.error());
+  // Once more where it ended while it was told.
+  for (int tries = 0;; ++tries) {
+    const auto running = control_.Running(card.uuid);
+    if (!running) return tl::unexpected<Error>(running.error());
+    if (!*running) {
+      if (const auto started = control_.Start(card.uuid); !started) {
+        return tl::unexpected<Error>(started.error());
+      }
+    }
+    const auto limited = Limit(card, marks);
+    if (limited) {
+      served_[card.uuid] = card;
+      return !*running;
+    }
+    if (tries > 0 || limited.error().code != ErrorCode::kUnavailable) {
+      return tl::unexpected<Error>(limited.error());
     }
   }
-  if (const auto limited = Limit(card, marks); !limited) {
-    return tl::unexpected<Error>(limited.error());
-  }
-  return !*running;
 }
 
 Result<bool> MpsDriver::End(const std::string& card) {
@@ -101,6 +108,7 @@ Result<bool> MpsDriver::End(const std::string& card) {
   if (const auto stopped = control_.Stop(card); !stopped) {
     return tl::unexpected<Error>(stopped.error());
   }
+  served_.erase(card);
   return *running;
 }
 
@@ -176,6 +184,25 @@ Result<std::vector<std::string>> MpsDriver::Reconcile(const Card& card, std::vec
     done.push_back("there is no MPS on " + card.uuid + ": " + served.error().message);
   } else if (*served) {
     done.push_back("started the MPS control daemon of " + card.uuid + " again");
+  }
+  return done;
+}
+
+std::vector<std::string> MpsDriver::Keep() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::string> done;
+  const auto served = served_;
+  for (const auto& [uuid, card] : served) {
+    const auto running = control_.Running(uuid);
+    if (!running || *running) continue;
+    const auto marks = marks_.Of(uuid);
+    if (!marks || marks->empty()) continue;
+    if (const auto again = Serve(card, *marks); !again) {
+      done.push_back("the MPS control daemon of " + uuid +
+                     " has ended, and cannot be started: " + again.error().message);
+    } else if (*again) {
+      done.push_back("started the MPS control daemon of " + uuid + " again, which had ended");
+    }
   }
   return done;
 }

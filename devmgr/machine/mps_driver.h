@@ -30,6 +30,9 @@ class MpsDriver final : public DeviceDriver {
   // kUnavailable as well while processes of it still use the daemon that is to end.
   Result<void> Destroy(const Card& card, const Vgpu& vgpu) override;
   Result<std::vector<std::string>> Reconcile(const Card& card, std::vector<Vgpu>& known) override;
+  // Of all GPUs on which a daemon was made or found, and is needed: it is started where it has
+  // ended, as with the container that it ran in. What was done, in sentences.
+  std::vector<std::string> Keep();
 
  private:
   using Marks = std::map<std::string, std::string>;
@@ -43,6 +46,7 @@ class MpsDriver final : public DeviceDriver {
   std::mutex mutex_;
   MpsControl& control_;
   DeviceMarks& marks_;
+  std::map<std::string, Card> served_;  // by uuid: these have a daemon, unless it ended by itself
 };
 
 }  // namespace baton::devmgr

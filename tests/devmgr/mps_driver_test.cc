@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "devmgr/modes/mps_mode.h"
 #include "tests/devmgr/card_use.h"
@@ -56,6 +57,7 @@ class FakeControl final : public MpsControl {
     return {};
   }
   Result<std::string> Tell(const std::string&, const std::string& command) override {
+    if (std::exchange(ends_when_told, false)) running = false;
     if (!running) return Fail(ErrorCode::kUnavailable, "there is no daemon");
     crash_.Step();
     told.push_back(command);
@@ -77,6 +79,7 @@ class FakeControl final : public MpsControl {
   bool running = false;
   bool hangs = false;
   bool absent = false;
+  bool ends_when_told = false;
   std::string clients;  // pids
   std::string percentage, memory;
   std::vector<std::string> told;
@@ -312,6 +315,42 @@ class Client {
   int out_ = -1;
   std::string limits_;
 };
+
+// As where the next batond finds the daemon that ends with the container of the one before.
+TEST(MpsDriver, ADaemonThatEndsIsStartedAgainWhileItIsNeeded) {
+  MpsNode node;
+  MpsDriver before(node.control, node.marks);
+  node.Begin(before, VgpuOf("a", 40, 8192));
+  MpsDriver driver(node.control, node.marks);
+  EXPECT_EQ(driver.Keep(), std::vector<std::string>{}) << "it knows of none";
+  std::vector<DeviceDriver::Vgpu> known{node.map.at("a")};
+  ASSERT_TRUE(driver.Reconcile(node.card, known));
+  EXPECT_EQ(driver.Keep(), std::vector<std::string>{});
+  node.control.running = false;
+  EXPECT_EQ(driver.Keep().size(), 1u);
+  EXPECT_TRUE(node.control.running);
+  EXPECT_EQ(node.control.percentage, "40");
+  node.control.running = false;
+  node.control.absent = true;
+  EXPECT_EQ(driver.Keep().size(), 1u) << "it says why there is none";
+  node.control.absent = false;
+  EXPECT_EQ(driver.Keep().size(), 1u);
+  EXPECT_TRUE(node.control.running);
+  node.End(driver, "a");
+  EXPECT_FALSE(node.control.running);
+  EXPECT_EQ(driver.Keep(), std::vector<std::string>{});
+  EXPECT_FALSE(node.control.running);
+}
+
+TEST(MpsDriver, ADaemonThatEndsWhileItIsToldIsStartedAgain) {
+  MpsNode node;
+  MpsDriver driver(node.control, node.marks);
+  node.control.running = true;
+  node.control.ends_when_told = true;
+  node.Begin(driver, VgpuOf("a", 40, 8192));
+  EXPECT_TRUE(node.control.running);
+  EXPECT_EQ(node.control.percentage, "40");
+}
 
 class MpsProcesses : public testing::Test {
  protected:
