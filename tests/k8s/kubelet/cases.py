@@ -430,6 +430,131 @@ def quota(cluster):
     cluster.kubectl("delete", "namespace", "small")
 
 
+# ------------------------------------------------------------------------------------------ divided GPUs
+
+
+def divided(cluster):
+    """Pods by MIG and MPS have their part before they start, and it goes with them, whoever ends meanwhile."""
+    by_mig, by_mps = cluster.gpus
+    file = cluster.gpus[by_mig]
+    mps_folder = "/run/baton/mps"
+
+    def make(name, mode, memory):
+        cluster.apply(json.dumps({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": {"baton.dev/mode": mode, "baton.dev/memory": memory}},
+            "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
+                "name": "main", "image": "localhost/burn:1", "command": BURN,
+                "resources": {"limits": {"baton.dev/gpu-share": "40"}}}]}}))
+
+    def runs(name):
+        status = (cluster.get("pod", name) or {}).get("status", {})
+        return status.get("phase") == "Running" and status["containerStatuses"][0]["restartCount"] == 0
+
+    def inside(name, *command):
+        return cluster.kubectl("exec", name, "--", *command)
+
+    def environment(name):
+        return dict(line.partition("=")[::2] for line in inside(name, "env").splitlines())
+
+    def instances():
+        return cluster.info(file)["instances"]
+
+    def daemons():
+        # By the kernel's name for nvidia-cuda-mps-control, which its servers have not; none that is dead already.
+        return cluster.inside("pgrep", "-r", "S,R,D", "-x", "nvidia-cuda-mps", check=False).split()
+
+    def card():
+        cards = cluster.get("gpunode", NODE)["status"]["cards"]
+        return next(c for c in cards if c["uuid"] == by_mig)
+
+    def told():
+        """What batond and the GpuNode say was made, by pod and by ticket."""
+        rows = {row["name"]: (row["mode"], row["gpus"][0].get("device")) for row in cluster.status()["pods"]}
+        made = cluster.get("gpunode", NODE)["status"].get("devices", [])
+        return rows, {entry["ticket"]: entry["devices"] for entry in made}
+
+    def as_made(devices):
+        """That is what there is: these, by pod, and nothing else."""
+        modes = {name: "mig" if device.startswith("MIG-") else "mps" for name, device in devices.items()}
+        tickets = {f"{cluster.uid(name)}/main": [device] for name, device in devices.items()}
+        rows = {f"default/{name}": (modes[name], device) for name, device in devices.items()}
+        migs = list(modes.values()).count("mig")
+        return (told() == (rows, tickets) and len(instances()) == migs and len(card().get("instances", [])) == migs
+                and len(daemons()) == (1 if "mps" in modes.values() else 0))
+
+    cluster.simgpu("nvml", file, "--mig", "on")
+    cluster.shell("helm upgrade --install baton k8s/chart/baton -n baton-system --create-namespace --reset-values "
+                  "--set node.mig=true --set node.mps=true --wait")
+    cluster.await_baton()
+    wait_for("MIG in the GpuNode", lambda: card().get("migEnabled"), 60)
+
+    # Each has its part: the runtime knows the instance, and the daemon hears the pod.
+    make("mig", "mig", "15Gi")
+    make("other", "mig", "15Gi")
+    make("mps", "mps", "8Gi")
+    for name in ["mig", "other", "mps"]:
+        wait_for(f"{name} to run", lambda name=name: runs(name), 60)
+    devices = {"mps": f"{mps_folder}/{by_mps}/pipe"}
+    for name in ["mig", "other"]:
+        has = environment(name)
+        devices[name] = has["NVIDIA_VISIBLE_DEVICES"]
+        assert devices[name].startswith("MIG-") and has["CUDA_VISIBLE_DEVICES"] == devices[name], has
+    has = environment("mps")
+    assert has["CUDA_MPS_PIPE_DIRECTORY"] == devices["mps"] and has["CUDA_VISIBLE_DEVICES"] == by_mps, has
+    wait_for("what was made", lambda: as_made(devices), 30)
+    wait_for("them to use it", lambda: len(cluster.info(file)["processes"]) == 2, 30)
+
+    def reaches_daemon():
+        return inside("mps", "nvidia-cuda-mps-control", "--sim-client", "0.1").strip()
+    assert reaches_daemon() == "40.0 8192"
+    inside("mps", "touch", "/dev/shm/of-the-pod")
+    cluster.inside("test", "-e", "/run/baton/mps-memory/of-the-pod")
+    cluster.inside("rm", "/run/baton/mps-memory/of-the-pod")
+    begin = time.monotonic()
+    cluster.kubectl("delete", "pod", "other")
+    del devices["other"]
+    wait_for("its instance to go", lambda: as_made(devices), 60)
+    said = [f"gone {time.monotonic() - begin:.1f} s after the pod's deletion"]
+
+    # The node's pod is replaced, and killed while a pod goes. MPS's daemons end with it, a moment after the next one
+    # has begun, and are made again.
+    make("other", "mig", "15Gi")
+    wait_for("the other to run", lambda: runs("other"), 60)
+    for event in ["replaced", "replaced", "killed"]:
+        before = {p["metadata"]["name"]: p["metadata"]["uid"] for p in cluster.system_pods("node")}
+        if event == "replaced":
+            cluster.kubectl("-n", SYSTEM, "rollout", "restart", "daemonset/baton-node")
+            cluster.kubectl("-n", SYSTEM, "rollout", "status", "daemonset/baton-node", "--timeout=120s")
+            devices["other"] = environment("other")["CUDA_VISIBLE_DEVICES"]
+        else:
+            cluster.kubectl("-n", SYSTEM, "delete", "pod", *before, "--grace-period=0", "--force")
+            cluster.kubectl("delete", "pod", "other")
+            del devices["other"]
+        wait_for("the old pod to go", lambda before=before: not set(before.values()) & {
+            p["metadata"]["uid"] for p in cluster.system_pods("node")}, 60)
+        wait_for("batond", lambda: cluster.baton("ping", check=False)[0] == 0, 60)
+        begin = time.monotonic()
+        time.sleep(2)
+        wait_for("what was made before", lambda: as_made(devices), 60)
+        said.append(f"{time.monotonic() - begin:.1f} s after the node's pod was {event}")
+        assert runs("mps") and reaches_daemon() == "40.0 8192"
+        assert runs("mig") and environment("mig")["CUDA_VISIBLE_DEVICES"] == devices["mig"]
+
+    # The kubelet is away while the last pods are deleted.
+    cluster.kill_server("kubelet")
+    cluster.kubectl("delete", "pod", "mig", "mps", "--wait=false")
+    cluster.start_kubelet()
+    begin = time.monotonic()
+    wait_for("all to be gone", lambda: not cluster.get("pods") and as_made({}), 60)
+    said.append(f"{time.monotonic() - begin:.1f} s after the kubelet's return")
+    cluster.simgpu("nvml", file, "--mig", "off")
+    cluster.shell("helm upgrade baton k8s/chart/baton -n baton-system --reset-values")
+    cluster.await_baton()
+    wait_for("the GPU in turns", lambda: not card().get("migEnabled") and share_count(cluster) == "200", 60)
+    return "nothing left: " + ", ".join(said)
+
+
 # -------------------------------------------------------------------------------------------------- central
 
 
@@ -488,4 +613,5 @@ def central(cluster):
 
 
 CASES = [documented_install, shares, patch, gang_on_two_gpus, delete_pod, drain, taint_removed, preempt, batond_killed,
-         rollout, kubelet_killed, plugin_killed, restricted, pods_of_before, hostile_tenant, quota, reboot, central]
+         rollout, kubelet_killed, plugin_killed, restricted, pods_of_before, hostile_tenant, quota, reboot, divided,
+         central]
