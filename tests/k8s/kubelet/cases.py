@@ -480,7 +480,8 @@ def divided(cluster):
         tickets = {f"{cluster.uid(name)}/main": [device] for name, device in devices.items()}
         rows = {f"default/{name}": (modes[name], device) for name, device in devices.items()}
         migs = list(modes.values()).count("mig")
-        return (told() == (rows, tickets) and len(instances()) == migs and len(card().get("instances", [])) == migs
+        # The GpuNode tells of instances that are nobody's here: none.
+        return (told() == (rows, tickets) and len(instances()) == migs and not card().get("instances")
                 and len(daemons()) == (1 if "mps" in modes.values() else 0))
 
     cluster.simgpu("nvml", file, "--mig", "on")
