@@ -415,7 +415,11 @@ bool Reconciler::HasDevices(const Entry& entry, const Pod& pod, const GpuPod& gp
 
 bool Reconciler::TakeBackDevices(const Entry& entry, const Pod& pod) {
   making_.erase(entry.key);
-  if (!pod.says_devices || pod.deleting) return false;
+  // One that has a node, or may have by now, keeps what it says.
+  if (!pod.says_devices || pod.deleting || !pod.node.empty() ||
+      !p_.in_flight.MayBeBound(entry.key).empty()) {
+    return false;
+  }
   Patch(entry, {{"metadata",
                  {{"labels", {{PodKey(keys::kMakesDevices), nullptr}}},
                   {"annotations", {{PodKey(keys::kPlacement), nullptr}}}}}});

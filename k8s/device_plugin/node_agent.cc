@@ -335,7 +335,7 @@ class NodeAgent::Impl {
     const auto commands =
         Difference(desired, is, [&](const std::string& uid) { return unreadable.count(uid) != 0; });
     std::set<std::string> busy;
-    bool freed = false, makes = false;
+    bool freed = false, divides = false;
     for (const BatondCommand& command : commands) {
       if (stopping()) return kNever;
       Json request = RequestFor(command, options_.by_cgroup);
@@ -355,7 +355,7 @@ class NodeAgent::Impl {
       }
       if (done) {
         ++counters_.commands;
-        makes |= devices && command.kind == Kind::kCreate;
+        divides |= devices;
         refusals_.erase(command.pod.name);
         if (command.kind != Kind::kCreate) freed = true;
         if (command.kind == Kind::kDelete) {
@@ -401,8 +401,8 @@ class NodeAgent::Impl {
         static_cast<uint64_t>(std::count_if(desired.begin(), desired.end(), [&](const auto& entry) {
           return busy.count(entry.first) == 0;
         }));
-    // A binder waits to hear of it.
-    Instant next = makes ? MonotonicNow() : kNever;
+    // A binder waits to hear of what was made, and of room.
+    Instant next = divides ? MonotonicNow() : kNever;
     for (const auto& [name, refusal] : refusals_) next = std::min(next, refusal.next);
     return next;
   }

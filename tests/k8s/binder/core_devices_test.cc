@@ -282,7 +282,7 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
   // BATON_TEST_SCALE: so many times as many.
   const char* scale = getenv("BATON_TEST_SCALE");
   const uint64_t seeds =
-      (kSanitized ? 8 : 60) * std::max<uint64_t>(1, scale ? strtoull(scale, nullptr, 10) : 1);
+      (kSanitized ? 4 : 30) * std::max<uint64_t>(1, scale ? strtoull(scale, nullptr, 10) : 1);
   size_t bound = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     World world(seed, Options(),
@@ -290,7 +290,10 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
     std::array<std::unique_ptr<Maker>, 2> nodes{std::make_unique<Maker>(world, "n1", 2, true),
                                                 std::make_unique<Maker>(world, "n2", 1, true)};
     Random& random = world.random();
-    std::set<std::string> there;
+    std::set<std::string> there, shares;
+    const auto remove = [&](const std::string& name) {
+      world.Delete(shares.contains(name) ? resources::kSharePods : resources::kPods, name);
+    };
     const auto check = [&] {
       std::set<std::string> devices;
       for (const Json& pod : world.All(resources::kPods)) {
@@ -309,7 +312,13 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
         case 1: {
           const std::string name = "p" + std::to_string(i);
           const auto& [percent, memory] = kSizes[random.Between(0, kSizes.size() - 1)];
-          AddPart(world, name, "mig", percent, memory);
+          if (random.OneIn(2)) {
+            world.AddShare(
+                name, {{"request", std::to_string(percent)}, {"mode", "mig"}, {"memory", memory}});
+            shares.insert(name);
+          } else {
+            AddPart(world, name, "mig", percent, memory);
+          }
           there.insert(name);
           break;
         }
@@ -317,7 +326,7 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
           if (!there.empty()) {
             auto gone = there.begin();
             std::advance(gone, static_cast<long>(random.Between(0, there.size() - 1)));
-            world.Delete(resources::kPods, *gone);
+            remove(*gone);
             there.erase(gone);
           }
           break;
@@ -343,7 +352,8 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
     const auto rest = [&] {
       for (int i = 0; i < 60; ++i) {
         world.Reap();
-        world.Settle(std::chrono::minutes(3));
+        // A child whose SharePod has never been seen stays for ten.
+        world.Settle(std::chrono::minutes(11));
         const bool first = nodes[0]->Look(), second = nodes[1]->Look();
         if (!first && !second && i > 5) return;
       }
@@ -355,7 +365,7 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
     EXPECT_EQ(nodes[0]->made() + nodes[1]->made(), has) << "seed " << seed;
     EXPECT_TRUE(has > 0 || there.empty()) << "seed " << seed;
     bound += has;
-    for (const std::string& name : there) world.Delete(resources::kPods, name);
+    for (const std::string& name : there) remove(name);
     rest();
     EXPECT_EQ(nodes[0]->made() + nodes[1]->made(), 0u) << "seed " << seed;
     // All of it can be had again.
