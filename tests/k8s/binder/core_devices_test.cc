@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -324,8 +325,8 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
         }
         case 2:
           if (!there.empty()) {
-            auto gone = there.begin();
-            std::advance(gone, static_cast<long>(random.Between(0, there.size() - 1)));
+            const auto last = static_cast<int64_t>(there.size()) - 1;
+            const auto gone = std::next(there.begin(), random.Between(0, last));
             remove(*gone);
             there.erase(gone);
           }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -241,8 +242,8 @@ TEST_P(DividedOnKubernetes, NothingIsOrphanedWhoeverEnds) {
     }
     usleep(static_cast<useconds_t>(random.Between(0, 400'000)));
     if (random.OneIn(2) && !there.empty()) {
-      auto gone = there.begin();
-      std::advance(gone, static_cast<long>(random.Between(0, there.size() - 1)));
+      const auto last = static_cast<int64_t>(there.size()) - 1;
+      const auto gone = std::next(there.begin(), random.Between(0, last));
       MustDo(client_->Delete(resources::kPods, {"default", *gone}));
       there.erase(gone);
     }
