@@ -97,7 +97,7 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
   }
   std::string Kubeconfig(const std::string& who) {
     if (real_) return real_->KubeconfigOf(who);
-    const std::string path = folder_.path() + "/kubeconfig";
+    std::string path = folder_.path() + "/kubeconfig";
     std::ofstream(path) << "apiVersion: v1\nkind: Config\ncurrent-context: t\n"
                         << "clusters: [{name: t, cluster: {server: \"" << config_.server
                         << "\"}}]\nusers: [{name: t, user: {}}]\n"
