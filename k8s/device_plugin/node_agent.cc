@@ -495,7 +495,7 @@ class NodeAgent::Impl {
     const bool same =
         node_ && *node_ == node && node_use_ == use && made_ == made && mounts_ == mounts;
     if (same && now - node_at_ < options_.refresh_every) return;
-    if (!same && node_wrong_ && now < node_next_) return;
+    if (!same && (node_wrong_ || old_crd_) && now < node_next_) return;
     Json object = GpuNodeOf(node, use);
     SetMountsHook(object, mounts);
     SetDevices(object, made);
@@ -508,12 +508,13 @@ class NodeAgent::Impl {
                            kNodeManager);
     };
     if (done) done = apply();
-    if (!done && LacksDevices(done.error())) {
-      if (!std::exchange(old_crd_, true)) {
-        spdlog::warn(
-            "the CustomResourceDefinition of GpuNodes is of an older version and has no "
-            "status.devices; pods of modes mig and mps are not bound here until it is updated");
-      }
+    const bool lacks = !done && LacksDevices(done.error());
+    if (!std::exchange(old_crd_, lacks) && lacks) {
+      spdlog::warn(
+          "the CustomResourceDefinition of GpuNodes is of an older version and has no "
+          "status.devices; pods of modes mig and mps are not bound here until it is updated");
+    }
+    if (lacks) {
       object["status"].erase("devices");
       for (Json& card : object["status"]["cards"]) card.erase("instances");
       done = apply();
@@ -529,7 +530,9 @@ class NodeAgent::Impl {
     if (std::exchange(node_wrong_, false)) spdlog::info("the node's GPUs are reported");
     node_ = node;
     node_use_ = use;
-    made_ = made;
+    // What was not told is told once it can be.
+    made_ = lacks ? MadeDevices() : made;
+    if (lacks) node_next_ = now + options_.report_every;
     mounts_ = mounts;
     node_at_ = now;
   }

@@ -66,6 +66,18 @@ class DividedOnKubernetes : public SharesOnKubernetes {
     const Json status = Must(cluster().Status(0));
     return status.at("gpus").at(0).value("instances", Json::array());
   }
+  // On the first GPU, and its node has told so.
+  void TurnMigOn() {
+    Must(sim::SetMigMode(Must(sim::Device::Open(device(0, 0).path)), true));
+    ASSERT_TRUE(WaitUntil(
+        [&] {
+          const auto node = client_->Get(resources::kGpuNodes, {"", kNode});
+          return node &&
+                 TextAt(node->at("status").at("cards").at(0), "uuid") == device(0, 0).uuid &&
+                 node->at("status").at("cards").at(0).at("migEnabled") == true;
+        },
+        seconds(30)));
+  }
   std::string Why(const std::string& name) {
     const auto pod = client_->Get(resources::kPods, {"default", name});
     return (pod ? pod->dump(1) : pod.error().message) + "\n" +
@@ -98,12 +110,7 @@ TEST_P(DividedOnKubernetes, MigInstancesAreMadeBookedAndTakenAway) {
   EXPECT_EQ(Instances().size(), 2u);
   // It is full, and says so.
   ApplyPod("third", "mig", 40, "15Gi");
-  EXPECT_TRUE(WaitUntil(
-      [&] {
-        const auto pod = client_->Get(resources::kPods, {"default", "third"});
-        return pod && pod->dump().find("PodScheduled") != std::string::npos;
-      },
-      seconds(20)));
+  EXPECT_TRUE(SaysThatItWaits("third"));
   // Nor is there room for turns.
   EXPECT_LE(node_->PidOf("default/third"), 0);
   EXPECT_EQ(Map().size(), 2u);
@@ -172,17 +179,10 @@ TEST_P(DividedOnKubernetes, PodsByMpsRunAtTheSameTimeWithTheirParts) {
 TEST_P(DividedOnKubernetes, TheExampleOfAllModesRuns) {
   refuse_every_ = 0;
   StartNode(5, {"--no-plugin"}, {.model = "a100-40"});
-  Must(sim::SetMigMode(Must(sim::Device::Open(device(0, 0).path)), true));
+  TurnMigOn();
   const Json counted{{kMps, "192"}};
   MustDo(client_->Patch(resources::kNodes, {"", kNode}, PatchKind::kMerge,
                         {{"status", {{"capacity", counted}, {"allocatable", counted}}}}, "status"));
-  ASSERT_TRUE(WaitUntil(
-      [&] {
-        const auto node = client_->Get(resources::kGpuNodes, {"", kNode});
-        return node && TextAt(node->at("status").at("cards").at(0), "uuid") == device(0, 0).uuid &&
-               node->at("status").at("cards").at(0).at("migEnabled") == true;
-      },
-      seconds(30)));
   std::vector<std::string> names;
   const auto apply = [&](const std::string& of, const std::string& name) {
     for (Json share : Documents(std::string(BATON_SOURCE) + "/k8s/examples/modes.yaml")) {
@@ -222,6 +222,29 @@ TEST_P(DividedOnKubernetes, TheExampleOfAllModesRuns) {
   }
   // What it has it has all the time, and its SharePod says so.
   EXPECT_TRUE(WaitUntil([&] { return StatusShare("by-mig") > 42; }, seconds(20)));
+}
+
+// An upgrade by helm alone leaves the CustomResourceDefinition of before: GPUs are told of as
+// before it, and such pods wait until it is updated.
+TEST_P(DividedOnKubernetes, AnOldDefinitionOfGpuNodesKeepsOnlyPartsAway) {
+  if (stand_in_ == nullptr) GTEST_SKIP() << "the real server has the new definition";
+  stand_in_->AddFault({.kind = testing::FaultKind::kAnswer,
+                       .verb = "apply",
+                       .path = std::string("/gpunodes/") + kNode + "/status",
+                       .body = "\"devices\"",
+                       .times = 0,
+                       .status = 500,
+                       .message = ".status.devices: field not declared in schema"});
+  StartNode(2, {"--no-plugin"}, {.model = "a100-40"});
+  TurnMigOn();
+  Apply("turns", "30");
+  ASSERT_TRUE(Runs("turns")) << Why("turns");
+  ApplyPod("part", "mig", 40, "15Gi");
+  ASSERT_TRUE(WaitUntil([&] { return stand_in_->faults_met() > 0; }, seconds(30)));
+  EXPECT_LE(node_->PidOf("default/part"), 0);
+  EXPECT_NE(TailOf(folder_ / "agent.log").find("CustomResourceDefinition"), std::string::npos);
+  stand_in_->ClearFaults();
+  EXPECT_TRUE(Runs("part")) << Why("part");
 }
 
 // Whoever ends at whatever moment, at the end there is an instance for each pod that has one, the

@@ -138,6 +138,15 @@ class SharesOnKubernetes : public bench::EndToEnd, public ::testing::WithParamIn
     MustDo(client_->Patch(resources::kSharePods, {"default", name}, PatchKind::kMerge,
                           {{"spec", {{"gpu", {{"request", request}}}}}}));
   }
+  // Its condition PodScheduled says why it has no node.
+  bool SaysThatItWaits(const std::string& pod) {
+    return bench::WaitUntil(
+        [&] {
+          const auto found = client_->Get(resources::kPods, {"default", pod});
+          return found && found->dump().find("PodScheduled") != std::string::npos;
+        },
+        std::chrono::seconds(20));
+  }
   double StatusShare(const std::string& name) {
     const auto object = client_->Get(resources::kSharePods, {"default", name});
     const std::string text = object ? TextAt(*object, "status/achieved") : "";

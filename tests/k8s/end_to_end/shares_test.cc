@@ -234,12 +234,7 @@ TEST_P(SharesOnKubernetes, WholeGpusNeedNoPluginOfNvidias) {
       "the pod with a whole GPU", seconds(20)))
       << Must(cluster().Status(0)).dump(1);
   // The kubelet has one left; the binder knows better.
-  EXPECT_TRUE(WaitUntil(
-      [&] {
-        const auto pod = client_->Get(resources::kPods, {"default", "next"});
-        return pod && pod->dump().find("PodScheduled") != std::string::npos;
-      },
-      seconds(20)));
+  EXPECT_TRUE(SaysThatItWaits("next"));
   EXPECT_LE(node_->PidOf("default/next"), 0);
 
   // Whoever comes by another way than the binder gets a number of devices, and sees no GPU.

@@ -66,6 +66,19 @@ TEST_F(ExtenderTest, FilterReturnsNodesAndReasons) {
   EXPECT_NE(answer["Error"].get<std::string>().find("130"), std::string::npos);
 }
 
+// Nobody waits there until a part of a GPU is made.
+TEST_F(ExtenderTest, PodsByMigAndMpsAreSentToBatonsOwnScheduler) {
+  Add("n1", 1);
+  for (const char* mode : {"mig", "mps"}) {
+    Json pod = GpuPodOf("a", "30");
+    pod["metadata"]["annotations"] = {{"baton.dev/mode", mode}};
+    const Json answer = core.Filter({{"Pod", pod}, {"NodeNames", Names({"n1"})}});
+    EXPECT_NE(answer["Error"].get<std::string>().find("schedulerName: baton"), std::string::npos)
+        << answer;
+    EXPECT_FALSE(core.PlanBinding(pod, "n1"));
+  }
+}
+
 // Which pods tolerate what is the scheduler's to know.
 TEST_F(ExtenderTest, TaintedNodesAreNoneOfItsBusiness) {
   Add("n1", 1);

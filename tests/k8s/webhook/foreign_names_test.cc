@@ -148,6 +148,12 @@ std::vector<ForeignManifest> ForeignManifests() {
                     "{nvidia.com/vgpu-mode: hami-core}", "hami-scheduler"),
        "main 1/100 50%",
        "container main: nvidia.com/gpumem-percentage=50 means request 1, limit 100, memory 50%"},
+      {F::kVolcano,
+       OneContainer("{volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 4096}",
+                    "{volcano.sh/vgpu-mode: mps}", "volcano"),
+       "main 1/100 4Gi",
+       "container main: volcano.sh/vgpu-number=1, volcano.sh/vgpu-memory=4096 means request 1, "
+       "limit 100, memory 4Gi; volcano.sh/vgpu-mode means baton.dev/mode"},
       {F::kHami,
        OneContainer("{nvidia.com/gpu: 1, nvidia.com/gpumem: 8000}", "{nvidia.com/vgpu-mode: mig}"),
        "main 1/100 8000Mi",
