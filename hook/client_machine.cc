@@ -18,6 +18,9 @@ constexpr int kIdleHalvingsMax = 5;
 constexpr int kLongPauses = 2;
 // The bound on the backlog is this many times as high without a rival.
 constexpr int kAloneBacklog = 3;
+// ... but for so long after a token was cut: who it was cut for may come again, and waits for all
+// that is in flight then.
+constexpr Duration kCutMatters = milliseconds(1000);
 // Who leaves early closes its gate so long before its work ends: the next token is to be there.
 constexpr Duration kLeaveBefore = microseconds(300);
 constexpr int kLeaveNeededMax = 10'000;
@@ -51,6 +54,7 @@ ClientMachine::ClientMachine(const ClientOptions& options, Instant now)
 Effects ClientMachine::Step(Instant now, const Event& event, const Observation& seen) {
   changed_ = false;
   late_ = seen.late;
+  cut_ = now < cut_until_;
   switch (event.kind) {
     case EventKind::kDisconnected:
       attached_ = false;
@@ -147,6 +151,7 @@ void ClientMachine::OnToken(Instant now, const wire::Token& t, const Observation
   contended_ = t.contended;
   changed_ = true;
   if (!gated_ || unmanaged_ || phase_ == Phase::kIdle) return;
+  NoteCut(now, DurationFromNanos(t.quota_ns));
   if (t.quota_ns > 0) {
     Grant(now, t, seen);
   } else if (phase_ == Phase::kHolding) {
@@ -162,6 +167,15 @@ void ClientMachine::OnWord(Instant now, Instant drained_at, const Observation& s
   OnToken(now, token, seen);
   const bool tells = epoch_ == token.epoch && drained_at != Instant{} && drained_at <= now;
   if (tells) handoff_ = Max(now - drained_at, Duration(1));
+}
+
+// A token that is held is to be over after `left` from now on.
+void ClientMachine::NoteCut(Instant now, Duration left) {
+  const bool holds = phase_ == Phase::kHolding && !overtime_ && !single_ && !gang_;
+  if (holds && now + left < deadline_ - backlog_bound_) {
+    cut_ = true;
+    cut_until_ = now + kCutMatters;
+  }
 }
 
 void ClientMachine::Grant(Instant now, const wire::Token& t, const Observation& seen) {
@@ -269,9 +283,9 @@ Duration ClientMachine::backlog_bound() const {
   if (!gated_) return Duration(0);
   if (phase_ != Phase::kHolding) return backlog_bound_;
   // No further ahead than the token is long: those that let a rank of a gang catch up are short.
-  const Duration bound = !contended_ ? kAloneBacklog * backlog_bound_
-                         : late_     ? Max(late_backlog_, backlog_bound_)
-                                     : backlog_bound_;
+  Duration bound = backlog_bound_;
+  if (!cut_ && !contended_) bound = kAloneBacklog * backlog_bound_;
+  if (!cut_ && contended_ && late_) bound = Max(bound, late_backlog_);
   return Max(Duration(1), Min(bound, deadline_ - quota_from_));
 }
 

@@ -112,7 +112,8 @@ class ClientMachine {
   // Holds for one launch (wire::kSingleLaunch): the edge steps the machine when it has gone.
   bool single() const { return phase_ == wire::Phase::kHolding && single_; }
   // Above this much predicted GPU time launching threads are to be parked; zero: never. More while
-  // nobody else waits, and where threads wake up late, so that the GPU is not idle until they do.
+  // nobody else waits, and where threads wake up late, so that the GPU is not idle until they do;
+  // but not soon after a token was cut.
   Duration backlog_bound() const;
 
  private:
@@ -126,6 +127,7 @@ class ClientMachine {
   bool Leaves(const Observation& seen) const;
   void OnFinished(Instant now, const Observation& seen);
   void OnTimer(Instant now, const Observation& seen);
+  void NoteCut(Instant now, Duration left);
   void Grant(Instant now, const wire::Token& t, const Observation& seen);
   void Drain(Instant now);
   void Settle(Instant now, const Observation& seen);
@@ -152,6 +154,7 @@ class ClientMachine {
   bool changed_ = false;    // a State is due
   bool gang_ = false;       // of several GPUs, whose tokens go together
   bool late_ = false;       // Observation::late
+  bool cut_ = false;        // a token was, less than a second ago
 
   Duration heartbeat_{0};
   Duration idle_{0};
@@ -181,6 +184,7 @@ class ClientMachine {
   bool single_ = false;       // it is for a launch, wire::kSingleLaunch
   uint64_t single_from_ = 0;  // launches before it
   Instant deadline_{};
+  Instant cut_until_{};
   Instant drain_since_{};
   Instant parked_since_ = kNever;  // in this drain, the first launch that is parked
   Instant last_active_{};          // of a launch, or the predicted end of its work if that is later

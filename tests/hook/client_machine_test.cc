@@ -235,6 +235,38 @@ TEST_F(ClientLaws, TheBacklogMayBeLargerWithoutARival) {
   EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
 }
 
+// Whom a token was cut for may come again, and would wait for all that is in flight then.
+TEST_F(ClientLaws, ForASecondAfterACutTheBacklogIsNoLargerThanBesideARival) {
+  Event event;
+  event.kind = EventKind::kAttached;
+  event.attached.backlog_ns = 3'000'000;
+  event.attached.late_backlog_ns = 9'000'000;
+  Do(event);
+  Park();
+  seen_.parked = 0;
+  seen_.late = true;
+  Token(1, 1, milliseconds(40));
+  // An extension is no cut, nor is what comes a bit later than the one before it.
+  now_ += milliseconds(1);
+  Token(1, 2, milliseconds(60));
+  Token(1, 3, milliseconds(58));
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(9));
+  Token(1, 4, milliseconds(5));
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
+  Token(1, 5, milliseconds(60), false);
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(3)) << "nobody waits any more";
+  now_ += milliseconds(990);
+  Token(1, 6, milliseconds(60), false);
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
+  now_ += milliseconds(20);
+  Token(1, 7, milliseconds(60), false);
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(9));
+  // To its end at once.
+  Token(1, 8, milliseconds(0));
+  Token(2, 1, milliseconds(40));
+  EXPECT_EQ(machine_.backlog_bound(), milliseconds(3));
+}
+
 // A pause shorter than `idle` (2 ms here) costs less than giving the token back and getting it
 // again, a longer one costs more: then the token goes back almost at once, but it takes several
 // long pauses to believe in them, and one that is short to doubt.
