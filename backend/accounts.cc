@@ -182,7 +182,6 @@ void Accounts::Allocate(Gpu& gpu, PodId pod, policy::Share part) {
   }
   if (taken > policy::kWhole) return;  // by one that has no right to it any more and is still there
   gpu.allocations[pod] = {part, now, 0};
-  if (!gpu.by_token()) gpu.holder = pod;
   gpu.pods[pod].series.Add(now, HeldNow(gpu, pod, now), 0);
   NoteIdle(gpu, now);
 }
@@ -192,7 +191,6 @@ void Accounts::Free(Gpu& gpu, PodId pod) {
   const Instant now = MonotonicNow();
   ChargeAllocated(gpu, now);
   gpu.allocations.erase(pod);
-  if (!gpu.by_token()) gpu.holder = PodId{};
   NoteIdle(gpu, now);
 }
 

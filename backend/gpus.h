@@ -181,7 +181,7 @@ struct Gpu {
   uint64_t overruns = 0;
   uint64_t grants = 0;
   uint64_t sent_ahead = 0;      // tokens
-  PodId holder;                 // of the token; or to whom it is allocated, of another vendor
+  PodId holder;                 // of the token
   Instant granted_at{};         // or charged until, where that is later
   Hold hold;                    // the present one, where there is a holder
   policy::Share idle_part;      // nobody holds or waits, or works without a token, but on what is

@@ -128,6 +128,8 @@ void AddUse(const UseReading& reading, const Pods& pods, const Accounts& account
       const auto known = by_pod.find(id);
       const Nvml::Utilization use = known != by_pod.end() ? known->second : Nvml::Utilization{};
       Add(on.use, use, reading.over, now);
+      const double seconds = static_cast<double>(Nanos(reading.over)) / 1e9;
+      if (pod->allocated) AddBusy(accounts, gpu, id, use.sm * seconds, now);
     }
   }
 }

@@ -64,8 +64,8 @@ struct Pod : spec::PodRequest {
 
   PodLease lease;
 
-  // Its GPUs are another vendor's: it holds them from its creation to its deletion. Not stored: set
-  // with its fits.
+  // It holds its GPUs from its creation to its deletion: they are another vendor's, or it has no
+  // hook. Not stored: set with its fits.
   bool allocated = false;
 
   // Its launches wait for the token. In the other modes the hardware, or MPS, divides the GPU.

@@ -372,9 +372,9 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
   for (const std::string& uuid : pod->gpus) AddUnmanaged(sentences, view.arbiter, *pod, uuid);
   if (pod->allocated) {
     sentences.push_back(
-        fmt::format("{} has its GPUs, which are not NVIDIA's, as a whole and without the token: "
-                    "all of the time since it was created counts as held.",
-                    name));
+        fmt::format("{} has its GPUs{} as a whole and without the token: all of the time since it "
+                    "was created counts as held.",
+                    name, pod->without_hook ? "" : ", which are not NVIDIA's,"));
   } else if (!pod->by_token()) {
     sentences.push_back(
         fmt::format("{} has a part of each GPU by {}, not by the token: that part counts as held "

@@ -246,8 +246,10 @@ json GpuRow(const Steps& steps, const Gpu* gpu, const std::vector<scheduler::Pod
     row["use_beyond_requests"] = static_cast<double>(*beyond) / 1e4;
   }
   row["cordoned"] = arbiter.pods().cordoned().count(gpu->info.uuid) != 0;
-  const auto holder =
-      gpu->by_token() || !gpu->holder ? gpu->scheduler.holder() : std::optional(gpu->holder);
+  auto holder = gpu->scheduler.holder();
+  for (const auto& [pod, allocation] : gpu->allocations) {
+    if (allocation.part == policy::kWhole) holder = pod;
+  }
   if (holder) {
     const Pod* pod = arbiter.pods().Find(*holder);
     row["holder"] = pod != nullptr ? pod->name : "(deleted)";

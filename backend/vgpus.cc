@@ -313,7 +313,8 @@ std::vector<NodeRefusal> Vgpus::WhyNot(PodRequest request, const Pod& pod,
 void Vgpus::Adopt(const Placement& placement, Pod& pod) const {
   pod.gpus.clear();
   pod.vgpus.clear();
-  pod.allocated = !placement.vgpus.empty() && IsOtherVendors(cards_, placement.vgpus.front().card);
+  pod.allocated = pod.without_hook || (!placement.vgpus.empty() &&
+                                       IsOtherVendors(cards_, placement.vgpus.front().card));
   for (const devmgr::Vgpu& vgpu : placement.vgpus) {
     pod.gpus.push_back(vgpu.card);
     pod.mode = vgpu.mode;
@@ -384,9 +385,10 @@ Result<Placement> Vgpus::PlacementOf(const Pod& pod) const {
 }
 
 bool Vgpus::Reserve(Pod& pod) {
-  pod.allocated = std::any_of(pod.gpus.begin(), pod.gpus.end(), [this](const std::string& uuid) {
-    return IsOtherVendors(cards_, uuid);
-  });
+  pod.allocated = pod.without_hook ||
+                  std::any_of(pod.gpus.begin(), pod.gpus.end(), [this](const std::string& uuid) {
+                    return IsOtherVendors(cards_, uuid);
+                  });
   if (pod.throw_away || cluster_->Find(pod.name) != nullptr) return true;
   const auto reserve = [&]() -> Result<void> {
     auto request = RequestOf(pod, static_cast<uint32_t>(pod.gpus.size()));

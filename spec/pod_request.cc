@@ -213,12 +213,12 @@ std::string ModesInWords() {
   return words;
 }
 
-const std::array<PodField, 30>& Table() {
+const std::array<PodField, 31>& Table() {
   static const std::string kModeNames = ModeNames();
   static const std::string kModeAbout =
       "How the GPU is shared: " + ModesInWords() +
       "; default: time-slice, or without Kubernetes mig where it is on";
-  static const std::array<PodField, 30> kTable{{
+  static const std::array<PodField, 31> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
       {"flavor", "--flavor", "NAME", true, "flavor", "flavor",
        "Named size that the operator offers (baton flavors): what is not said of request, limit "
@@ -324,6 +324,11 @@ const std::array<PodField, 30>& Table() {
        &PodRequest::cgroup},
       {"ticket", "", "TEXT", false, "", "",
        "What processes attach by, 1 to 64 characters; default: drawn at random", 0, TicketRow()},
+      {"without_hook", "--without-hook", "", false, "", "",
+       "With mode exclusive: its programs run without the hook; its GPUs count as held for as long "
+       "as "
+       "the pod is there",
+       0, FlagRow<&PodRequest::without_hook>()},
       {"asked_at", "", "SECONDS", false, "", "",
        "When it was asked for, since 1970, where it waited before it was made", 0, AskedAtRow()},
   }};
@@ -452,6 +457,9 @@ Json WriteFields(const PodRequest& request) {
 Result<void> Complete(PodRequest& request) {
   if (request.gang_size != 0 && request.gang.empty()) {
     return Bad("a gang's size needs the gang's name: set gang");
+  }
+  if (request.without_hook && request.wishes.mode != kExclusive) {
+    return Bad(fmt::format("a pod without the hook needs mode {}", kExclusive));
   }
   policy::ShareSpec& share = request.share;
   if (share.priority == policy::Priority::kIdle) {

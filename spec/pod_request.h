@@ -64,7 +64,9 @@ struct PodRequest {
   int64_t uid = -1;          // whose processes may attach; -1: anybody's who has the ticket
   // Uid of a Kubernetes pod: only processes that the kubelet put into it may attach. Empty: any.
   std::string cgroup;
-  std::string ticket;    // empty: drawn at random
+  std::string ticket;  // empty: drawn at random
+  // Of mode exclusive: it holds its GPUs from its creation to its deletion, not by the token. Fixed
+  bool without_hook = false;
   int64_t asked_at = 0;  // seconds since 1970; 0: when it was made
 
   // Whether it has its tokens on so many GPUs together, or with those of other pods.

@@ -121,6 +121,7 @@ Result<std::vector<BatondPod>> DesiredPods(const Json& pod, uint32_t memory_unit
     const bool by_turns = wanted.wishes.mode == spec::kTimeSlice;
     // A container that has ended.
     if (by_turns && fit.share == policy::Share(0)) continue;
+    wanted.without_hook = container.whole;
     wanted.name = NameFor(*read, container);
     wanted.cgroup = read->uid;
     wanted.ticket = TicketOf(read->uid, container.name);
@@ -334,8 +335,8 @@ Json RequestFor(const BatondCommand& command, bool by_cgroup) {
     if (!create && !field.changes) continue;
     if (field.key == "cgroup" && !by_cgroup) continue;
     Json value = spec::WriteField(field, pod);
-    // A batond of before does not know it.
-    if (field.key == "latency" && value.is_null()) continue;
+    // A batond of before does not know them.
+    if ((field.key == "latency" || field.key == "without_hook") && value.is_null()) continue;
     request[field.key] = std::move(value);
   }
   if (create && !pod.slots.empty()) request["slots"] = pod.slots;

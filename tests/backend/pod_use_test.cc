@@ -113,6 +113,15 @@ TEST_F(AddUseTest, NoPodExecutedForLongerThanItHeld) {
   EXPECT_NEAR(static_cast<double>(Busy(pod)), 0.5e9, 2);
 }
 
+TEST_F(AddUseTest, WhatAPodWithoutTheHookDoesOnItsGpuCountsAsBusy) {
+  const PodId pod = AddPod("pod", spec::kExclusive, 100), hooked = AddPod("b", spec::kExclusive, 0);
+  pods_.Find(pod)->allocated = true;
+  Add(Processes({ProcessOf("pod", 0.25), ProcessOf("b", 0.5)}));
+  EXPECT_GT(Busy(pod), 0u);
+  EXPECT_EQ(Busy(hooked), 0u) << "its hook measures that";
+  EXPECT_DOUBLE_EQ(Told(pod)->sm, 0.25);
+}
+
 // As driver 580 tells on an H200: what pods by MPS do counts for MPS's server, which was idle at
 // first, and one of them is named for its first moments.
 TEST_F(AddUseTest, NothingIsKnownOfPodsByMps) {

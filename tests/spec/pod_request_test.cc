@@ -45,7 +45,7 @@ const Json kFull{{"name", "train"},
                  {"node_policy", "spread"},
                  {"gpu_policy", "binpack"},
                  {"count", 1},
-                 {"mode", "mig"},
+                 {"mode", "exclusive"},
                  {"models", {"a100 80gb"}},
                  {"not_models", {"t4"}},
                  {"affinity", "x"},
@@ -57,6 +57,7 @@ const Json kFull{{"name", "train"},
                  {"uid", 1000},
                  {"cgroup", "2f6c"},
                  {"ticket", "0123456789abcdef"},
+                 {"without_hook", true},
                  {"asked_at", 1794787200}};
 
 TEST(PodFields, EachIsReadAndWrittenBackTheSame) {
@@ -108,6 +109,8 @@ TEST(PodFields, WhatIsWrongIsNamedWithWhatIsAccepted) {
             "a gang's size needs the gang's name: set gang");
   EXPECT_EQ(WhyNot({{"request", 30}, {"gang", "job"}, {"gang_size", 1025}}),
             "gang_size must be a whole number from 1 to 1024");
+  EXPECT_EQ(WhyNot({{"request", 100}, {"without_hook", true}}),
+            "a pod without the hook needs mode exclusive");
   EXPECT_NE(WhyNot({{"request", 50}, {"limit", 30}}).find("below the request"), std::string::npos);
 }
 

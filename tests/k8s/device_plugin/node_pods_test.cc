@@ -146,6 +146,35 @@ TEST(DesiredPods, OfAGangHaveItsNameWithinTheirNamespace) {
       << "one that runs since before an upgrade is not made again";
 }
 
+// Their programs have no hook, and their GPUs are booked without it. A pod that was made before
+// that could be said is made again.
+TEST(DesiredPods, OfWholeGpusHaveNoHook) {
+  Json pod = BoundPod();
+  Json& annotations = pod["metadata"]["annotations"];
+  annotations.erase("baton.dev/priority");
+  std::string placement = annotations["baton.dev/placement"];
+  placement.replace(placement.find("time-slice"), 10, "exclusive");
+  annotations["baton.dev/placement"] = placement;
+  Json& resources = pod["spec"]["containers"][0]["resources"];
+  resources = {{"limits", {{"nvidia.com/gpu", "1"}}}};
+  for (const char* size : {"request", "limit", "memory"}) {
+    annotations.erase(fmt::format("baton.dev/{}", size));
+  }
+  const auto pods = DesiredPods(pod, 256);
+  ASSERT_TRUE(pods) << pods.error().message;
+  ASSERT_EQ(pods->size(), 1u);
+  EXPECT_EQ(RequestFor({Kind::kCreate, pods->front()}, true).at("without_hook"), true);
+  EXPECT_FALSE(RequestFor({Kind::kCreate, DesiredPods(BoundPod(), 256)->front()}, true)
+                   .contains("without_hook"));
+  BatondPod before = pods->front();
+  before.without_hook = false;
+  const auto again = Difference({{before.name, pods->front()}}, {{before.name, before}},
+                                [](const std::string&) { return false; });
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].kind, Kind::kDelete);
+  EXPECT_EQ(again[1].kind, Kind::kCreate);
+}
+
 TEST(DesiredPods, ExcludeUnplacedAndFinishedPods) {
   Json pod = BoundPod();
   pod["metadata"]["annotations"].erase("baton.dev/placement");

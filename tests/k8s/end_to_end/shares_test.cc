@@ -228,7 +228,8 @@ TEST_P(SharesOnKubernetes, WholeGpusNeedNoPluginOfNvidias) {
       [&](const Json& status) {
         return std::any_of(
             status.at("pods").begin(), status.at("pods").end(), [&](const Json& pod) {
-              return pod.at("name") == "default/whole" && pod.value("mode", "") == "exclusive";
+              return pod.at("name") == "default/whole" && pod.value("mode", "") == "exclusive" &&
+                     pod.at("held_ns") > 0 && pod.at("achieved_1s") > 99;
             });
       },
       "the pod with a whole GPU", seconds(20)))
