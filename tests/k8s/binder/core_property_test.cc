@@ -12,7 +12,7 @@ namespace baton::k8s::testing {
 namespace {
 
 TEST(CoreProperty, EveryLawHoldsInEveryWorld) {
-  const uint64_t worlds = kSanitized ? 3 : 120;
+  const uint64_t worlds = kSanitized ? 2 : 120;
   uint64_t displaced = 0;
   for (uint64_t seed = 1; seed <= worlds; ++seed) {
     const Verdict verdict = RunWorld(Plan::Of(seed));
@@ -26,8 +26,8 @@ TEST(CoreProperty, EveryLawHoldsInEveryWorld) {
 // Worlds that broke a law once. In most of them pods did not name GPUs by uuid yet.
 TEST(CoreProperty, WhatOnceBrokeALawDoesSoNoMore) {
 #ifdef BATON_SANITIZED
-  constexpr uint64_t kWithoutUuids[] = {305, 7194};
-  constexpr uint64_t kWithUuids[] = {346, 868};
+  constexpr uint64_t kWithoutUuids[] = {7194};
+  constexpr uint64_t kWithUuids[] = {868};
 #else
   constexpr uint64_t kWithoutUuids[] = {303,  305,  915,  1253, 1456,  1948,  2797,
                                         3035, 3646, 5190, 7194, 20088, 20090, 20124};
