@@ -393,7 +393,7 @@ Json AdviceOf(const Json& answer, const std::vector<std::string>& names) {
     if (summary.empty() || all.size() == kAdviceMax) continue;
     if (const std::string container = ContainerIn(name); !container.empty()) {
       advice["container"] = container;
-      summary = container + ": " + summary;
+      summary.insert(0, container + ": ");
     }
     advice["summary"] = summary;
     advice["reasons"] = std::move(reasons);

@@ -1,6 +1,7 @@
 // What batond's pods should be, and what is done about those that are otherwise.
 #include "k8s/device_plugin/node_pods.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
