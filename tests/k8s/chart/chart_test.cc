@@ -61,6 +61,50 @@ TEST_P(Everything, EnablesEveryFeature) {
   for (const std::string& kind : kinds) EXPECT_FALSE(Of({kind}).empty()) << kind;
 }
 
+// Its constraints allow the node's pods what they have, and nothing else.
+TEST_P(Everything, OpenShiftsConstraintsAreWhatTheNodesPodsHave) {
+  const Json constraints = Of({"SecurityContextConstraints"}).at(0);
+  for (const Json& workload : Workloads()) {
+    const Json pod = At(workload, "spec/template/spec");
+    const std::string account = pod.at("serviceAccountName");
+    const bool node = account.ends_with("-node");
+    EXPECT_EQ(constraints.at("users").dump().find(":" + account + "\"") != std::string::npos, node);
+    if (!node) {
+      const Json bindings = Of({"RoleBinding"});
+      EXPECT_NE(
+          std::find_if(bindings.begin(), bindings.end(),
+                       [&](const Json& binding) {
+                         return At(binding, "roleRef/name") == "system:openshift:scc:nonroot-v2" &&
+                                binding.at("subjects").dump().find(account) != std::string::npos;
+                       }),
+          bindings.end())
+          << account;
+      continue;
+    }
+    EXPECT_EQ(At(pod, "securityContext/seLinuxOptions/type"), "spc_t");
+    std::set<std::string> volumes, capabilities;
+    for (const Json& volume : pod.at("volumes")) {
+      for (const auto& [key, value] : volume.items()) {
+        if (key != "name") volumes.insert(key);
+      }
+    }
+    const auto listed = [&](const char* key) {
+      return constraints.at(key).get<std::set<std::string>>();
+    };
+    const std::set<std::string> allowed = listed("volumes");
+    EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), volumes.begin(), volumes.end()));
+    for (const Json& container : Containers(workload)) {
+      const Json added = At(container, "securityContext/capabilities/add");
+      if (added.is_array()) capabilities.insert(added.begin(), added.end());
+      EXPECT_EQ(At(container, "securityContext/readOnlyRootFilesystem"), true);
+    }
+    EXPECT_EQ(capabilities, listed("allowedCapabilities"));
+    EXPECT_EQ(pod.value("hostPID", false), constraints.at("allowHostPID"));
+    EXPECT_EQ(pod.value("hostNetwork", false), constraints.at("allowHostNetwork"));
+    EXPECT_EQ(pod.value("hostIPC", false), constraints.at("allowHostIPC"));
+  }
+}
+
 TEST_P(Everything, ValuesAppearInEveryObject) {
   const Json values = ValuesOfEverything();
   for (const Json& object : all_) {

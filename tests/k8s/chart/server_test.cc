@@ -111,11 +111,15 @@ std::optional<TempFolder> ChartAtTheApiServer::folder_;
 std::unique_ptr<RealApiServer> ChartAtTheApiServer::server_;
 
 TEST_F(ChartAtTheApiServer, EachObjectIsAccepted) {
-  // A server of its own knows nothing of the monitors and rules.
-  Must({"apply", "--server-side", "-f", kTree + "/tests/k8s/chart/prometheus_operator.yaml"});
-  for (const char* kind : {"podmonitors", "servicemonitors", "prometheusrules"}) {
-    Must({"wait", "--for=condition=Established", "--timeout=60s",
-          std::string("crd/") + kind + ".monitoring.coreos.com"});
+  // A server of its own knows nothing of the monitors and rules, nor of OpenShift's constraints.
+  for (const char* kinds : {"prometheus_operator", "openshift"}) {
+    Must({"apply", "--server-side", "-f", kTree + "/tests/k8s/chart/" + kinds + ".yaml"});
+  }
+  for (const char* kind :
+       {"podmonitors.monitoring.coreos.com", "servicemonitors.monitoring.coreos.com",
+        "prometheusrules.monitoring.coreos.com",
+        "securitycontextconstraints.security.openshift.io"}) {
+    Must({"wait", "--for=condition=Established", "--timeout=60s", std::string("crd/") + kind});
   }
   const bool has_claims = HasClaims();
   for (const std::string& path :

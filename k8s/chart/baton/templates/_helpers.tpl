@@ -133,6 +133,13 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
+{{- /* What batond may do on a node, as the entries of a list. */ -}}
+{{- define "baton.nodeCapabilities" -}}
+{{- $all := list -}}
+{{- if .Values.killHungHolders }}{{ $all = append $all "KILL" }}{{ end -}}
+{{- if .Values.node.mig }}{{ $all = append $all "SYS_ADMIN" }}{{ end -}}
+{{- join ", " $all -}}
+{{- end -}}
 {{- define "baton.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
