@@ -1,5 +1,6 @@
 // The chart itself: that everything in it can be switched on and arrives, that its values have a
 // schema and its files are those of the tree; and the examples.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Chart, Everything, ::testing::Values("everything"),
 void CompareOff(const Json& values, const Json& everything, const std::string& where) {
   if (values.is_object() && !values.empty()) {
     for (const auto& [key, value] : values.items()) {
-      CompareOff(value, At(everything, key), where + "." + key);
+      CompareOff(value, At(everything, key), fmt::format("{}.{}", where, key));
     }
     return;
   }
@@ -257,7 +258,7 @@ TEST(Chart, HasTheSameFilesAsTheTree) {
   for (const char* name : {"baton", "central", "everything"}) {
     const auto all = Documents(Rendered(name));
     for (const std::string& crd : crds) {
-      const Json wanted = Documents(kSource + "/k8s/crds/" + crd).at(0);
+      const Json wanted = Documents(fmt::format("{}/k8s/crds/{}", kSource, crd)).at(0);
       EXPECT_NE(std::find(all.begin(), all.end(), wanted), all.end()) << name << " " << crd;
     }
   }
@@ -276,7 +277,7 @@ void Compare(const Json& values, const Json& schema, const std::string& where) {
   const Json& properties = schema.at("properties");
   for (const auto& [key, value] : values.items()) {
     ASSERT_TRUE(properties.contains(key)) << where << "." << key;
-    Compare(value, properties.at(key), where + "." + key);
+    Compare(value, properties.at(key), fmt::format("{}.{}", where, key));
   }
   for (const auto& [key, property] : properties.items()) {
     EXPECT_TRUE(values.contains(key) || (where.empty() && key == "global")) << where << "." << key;
@@ -394,7 +395,8 @@ TEST(Chart, OneValueIsAllThatACentralBatondNeeds) {
   if (Shell("command -v helm").first != 0) GTEST_SKIP() << "helm was not found";
   for (const std::string value : {"central.enabled=true", "mode=central"}) {
     SCOPED_TRACE(value);
-    const std::string render = "helm template baton " + kChart + " -n baton-system --set " + value;
+    const std::string render =
+        fmt::format("helm template baton {} -n baton-system --set {}", kChart, value);
     const auto [status, text] = Shell(render);
     ASSERT_EQ(status, 0) << text;
     // An upgrade changes no key, for there is none in it.
