@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/end_to_end/fixture.h"
+#include "tests/scale.h"
 
 namespace baton::bench {
 namespace {
@@ -63,10 +64,11 @@ class Kills : public EndToEnd, public ::testing::WithParamInterface<Case> {
 
 // The promises: of a pod that is killed the next one runs within 5 ms of the end of the dead one's
 // work in 99 of 100 kills, and after 50 ms at most; of a daemon, within 300 ms.
-// BATON_TEST_SCALE=25 kills 250 times in each case.
+// BATON_TEST_SCALE=25 kills 250 times in each case. With sanitizers the kernel needs some 5 ms more
+// to take a killed process's memory apart, before anybody hears that it ended.
 TEST_P(Kills, TheGpuStandsStillForNoLonger) {
   const bool pod = GetParam().killed == Killed::kPod;
-  const double bound_ms = pod ? 5 : 300;
+  const double bound_ms = !pod ? 300 : kSanitized ? 15 : 5;
   StartCluster({.transport = GetParam().transport});
   Start(Burn("one", "10", "100"));
   Start(Burn("other", "15", "100"));
