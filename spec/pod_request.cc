@@ -325,9 +325,7 @@ const std::array<PodField, 31>& Table() {
       {"ticket", "", "TEXT", false, "", "",
        "What processes attach by, 1 to 64 characters; default: drawn at random", 0, TicketRow()},
       {"without_hook", "--without-hook", "", false, "", "",
-       "With mode exclusive: its programs run without the hook; its GPUs count as held for as long "
-       "as "
-       "the pod is there",
+       "With mode exclusive: programs run without the hook; all of the pod's time counts as held",
        0, FlagRow<&PodRequest::without_hook>()},
       {"asked_at", "", "SECONDS", false, "", "",
        "When it was asked for, since 1970, where it waited before it was made", 0, AskedAtRow()},
