@@ -461,10 +461,11 @@ const ReportCommand kReport{
   baton report --by day,pod --format jsonl >> /lake/gpu-hours.jsonl
   baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin
 
-held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held, "-" where all of it is
-by MIG, by MPS or of another vendor: a part of a GPU counts as that part of its time, used or not,
-and what ran there is not measured. What all held, idle (nobody wanted the GPU) and unattributed (hand-offs, work without a token, time lost to crashes)
-add up to the capacity: the time in which the GPUs were there. Prices: [ledger.prices].)",
+held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held, "-" where nobody
+measured it. By MIG, by MPS, without the hook or on another vendor's GPU a part of a GPU counts as
+that part of its time, used or not. What all held, idle (nobody wanted the GPU) and unattributed
+(hand-offs, work without a token, time lost to crashes) add up to the capacity: the time in which the
+GPUs were there. Prices: [ledger.prices].)",
     PrintUse,
     true};
 

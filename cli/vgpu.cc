@@ -54,7 +54,7 @@ int List(bool as_json, const Invocation& invocation) {
     const auto number = [&](const char* key) { return row.value(key, uint64_t{0}); };
     const std::string mode = text("mode");
     // Without tokens nothing is measured.
-    const bool allocated = row.value("allocated", false);  // another vendor's: its time is
+    const bool allocated = row.value("allocated", false);  // held all the time: that is
     const bool metered = spec::ByToken(mode) && !allocated;
     const std::string why = text("why");
     std::string model = text("model");
