@@ -92,6 +92,7 @@ int Supervise(const std::string& name, std::span<char* const> argv, const std::f
   const pid_t self = getpid();
   RestartRule rule;
   bool stopping = false;
+  title.Set("baton-keeper");  // before there is a daemon that could be looked for by its name
   while (true) {
     const pid_t child = fork();
     if (child < 0) {
@@ -105,7 +106,6 @@ int Supervise(const std::string& name, std::span<char* const> argv, const std::f
       sigprocmask(SIG_SETMASK, &before, nullptr);
       return run();
     }
-    title.Set("baton-keeper");
     const Instant started = MonotonicNow();
     int status = 0;
     for (bool ended = false; !ended;) {
