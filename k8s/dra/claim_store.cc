@@ -184,6 +184,7 @@ Result<DraClaim> ClaimStore::Prepare(const ObjectName& name, const std::string& 
   }
   const std::lock_guard lock(mutex_);
   auto known = claims_.find(uid);
+  bool is_new = false;
   // While the API server is away, what was prepared is answered again.
   if (!object && (known == claims_.end() || known->second.name != name)) {
     return tl::unexpected(ErrorOf(object.error()));
@@ -196,7 +197,8 @@ Result<DraClaim> ClaimStore::Prepare(const ObjectName& name, const std::string& 
       if (auto removed = Remove(uid); !removed) return tl::unexpected(removed.error());
       known = claims_.end();
     }
-    if (known == claims_.end()) {
+    is_new = known == claims_.end();
+    if (is_new) {
       for (ClaimRequest& request : read->requests) {
         request.pod.ticket = RandomTicket();
         for (const std::string& one : NamesFor(*read, request)) {
@@ -210,7 +212,12 @@ Result<DraClaim> ClaimStore::Prepare(const ObjectName& name, const std::string& 
     }
   }
   DraClaim& claim = known->second;
-  if (auto made = MakePods(claim); !made) return tl::unexpected(made.error());
+  if (auto made = MakePods(claim); !made) {
+    // No container has it: the next try chooses its name anew. The pod may have been made anew
+    // before the claim of the one before was unprepared.
+    if (is_new) (void)Remove(uid);
+    return tl::unexpected(made.error());
+  }
   if (auto written = WriteCdi(claim); !written) return tl::unexpected(written.error());
   return claim;
 }

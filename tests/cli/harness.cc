@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -38,6 +39,7 @@ BatonProcess::BatonProcess(const std::vector<std::string>& arguments,
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);
+    signal(SIGINT, SIG_DFL);  // a shell has its background jobs ignore it
     const int out_fd = out_file.empty() ? out_pipe[1] : open(out_file.c_str(), O_WRONLY);
     dup2(out_fd, STDOUT_FILENO);
     dup2(err_pipe[1], STDERR_FILENO);

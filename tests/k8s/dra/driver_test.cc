@@ -341,6 +341,24 @@ TEST_F(Dra, PodsNamesAreNeverTakenFromOthers) {
   EXPECT_TRUE(api_.WaitFor([&] { return PodNames() == std::vector<std::string>{"vision/a"}; }));
 }
 
+// A pod that is deleted by force is made anew while the kubelet still has the claim of the one
+// before.
+TEST_F(Dra, AClaimThatHadNoRoomIsNamedByTheNextTry) {
+  for (const char* name : {"a", "b"}) {
+    Json claim = AllocatedClaim(name, "gpu-a", "60", "4Gi");
+    SetOwnerPod(claim, "web");
+    api_.Put(resources::kResourceClaims, claim);
+  }
+  Start();
+  ASSERT_EQ(WhyNotPrepared("a"), "");
+  EXPECT_NE(WhyNotPrepared("b").find("no room for vision/web"), std::string::npos);
+  EXPECT_EQ(Files(), 2u);
+  EXPECT_TRUE(Unprepare("a"));
+  EXPECT_EQ(WhyNotPrepared("b"), "");
+  EXPECT_EQ(PodNames(), std::vector<std::string>{"vision/web"});
+  EXPECT_EQ(TicketAtBatond("vision/web"), TicketOfContainer("uid-b"));
+}
+
 TEST_F(Dra, SliceFollowsTheGpus) {
   Claim("a", "30");
   Start();

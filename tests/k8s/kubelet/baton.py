@@ -35,6 +35,7 @@ class Baton(OneNode):
             "libraries": str(self.build / "lib/sim"), "devices": str(self.devices),
             "gpus": {uuid: file.name for uuid, file in self.gpus.items()}}))
         self.pods_by_pid = {}
+        self.containers_by_pid = {}
 
     def stop(self):
         super().stop()
@@ -162,9 +163,10 @@ class Baton(OneNode):
     def learn_pids(self):
         """Whose processes those are, by their cgroups; kept when they have gone."""
         for line in self.inside("bash", "-c", "grep -H kubepods /proc/[0-9]*/cgroup 2>/dev/null || true").splitlines():
-            found = re.search(r"^/proc/(\d+)/.*/pod([0-9a-f-]{36})/", line)
+            found = re.search(r"^/proc/(\d+)/.*/pod([0-9a-f-]{36})/([0-9a-f]{64})", line)
             if found:
                 self.pods_by_pid[int(found.group(1))] = found.group(2)
+                self.containers_by_pid[int(found.group(1))] = found.group(3)
 
     def kernels(self, file, since=0, until=None):
         """What the device executed, in the order of its starts."""
@@ -176,8 +178,8 @@ class Baton(OneNode):
                 rows.append(kernel)
         return sorted(rows, key=lambda k: k.start)
 
-    def shares(self, file, seconds, *pods):
-        """The part of the device's time that each pod (uid) had over the next seconds, in percent."""
+    def shares(self, file, seconds, *whose):
+        """The part of the device's time that each pod (uid), or container, had over the next seconds, in percent."""
         self.learn_pids()
         since = self.now(file)
         time.sleep(seconds)
@@ -186,8 +188,9 @@ class Baton(OneNode):
         held = collections.Counter()
         kernels = self.kernels(file, since, until)
         for kernel in kernels:
-            held[self.pods_by_pid.get(kernel.pid)] += min(kernel.end, until) - max(kernel.start, since)
-        return [100.0 * held[pod] / (until - since) for pod in pods], self.overlaps(kernels)
+            for owner in [self.pods_by_pid.get(kernel.pid), self.containers_by_pid.get(kernel.pid)]:
+                held[owner] += min(kernel.end, until) - max(kernel.start, since)
+        return [100.0 * held[owner] / (until - since) for owner in whose], self.overlaps(kernels)
 
     def overlaps(self, kernels):
         """How many kernels began while one of another pod ran."""

@@ -339,6 +339,7 @@ tlsCertFile: {self.certs}/kubelet.crt
 tlsPrivateKeyFile: {self.certs}/kubelet.key
 cgroupDriver: cgroupfs
 enforceNodeAllocatable: []
+failCgroupV1: false  # newer kubelets want version 2
 failSwapOn: false
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 evictionHard: {{memory.available: "10Mi", nodefs.available: "1%", imagefs.available: "1%"}}
@@ -361,7 +362,7 @@ clusterDomain: cluster.local
         self.inside("bash", "-c", """
 for m in $(grep -oE ' (/run/(containerd|netns)|/var/lib/kubelet/pods)/[^ ]+' /proc/mounts | sort -r); do
   umount -l "$m" 2>/dev/null; done
-rm -rf /run/containerd /run/netns /run/baton /run/baton-locks
+rm -rf /run/containerd /run/netns /run/baton /run/baton-locks /run/cdi
 mkdir -p /run/containerd /run/netns
 for d in $(ip -o link | grep -oE 'veth[0-9a-f]{8}'); do ip link delete "$d"; done
 true""")
