@@ -6,13 +6,9 @@ import json
 from baton import BURN, SYSTEM
 from cases import near, restarts_of, share_count, text_of
 from drop_in import deployment, pod, upgrade
-from one_node import NODE, wait_for
+from one_node import NODE, Skipped, wait_for
 
 DRIVER = "gpu.baton.dev"
-
-
-class Skipped(Exception):
-    """The servers cannot do that; says why."""
 
 
 @contextlib.contextmanager

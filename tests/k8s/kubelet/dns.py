@@ -6,24 +6,29 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 ADDRESS, KUBECTL, KUBECONFIG = sys.argv[1:]
-known = {}  # (name, namespace): (addresses, when)
+known = {}  # (name, namespace): addresses
 
 
-def addresses_of(name, namespace):
-    found, when = known.get((name, namespace), ([], -10.0))
-    if time.monotonic() - when < 1:
-        return found
-    said = subprocess.run([KUBECTL, "--kubeconfig", KUBECONFIG, "-n", namespace, "get", "endpoints", name,
-                           "-o", "json", "--request-timeout=5s"], capture_output=True, text=True)
-    found = []
-    if said.returncode == 0:
-        for subset in json.loads(said.stdout).get("subsets") or []:
-            found += [a["ip"] for a in subset.get("addresses") or []]
-    known[(name, namespace)] = (found, time.monotonic())
-    return found
+def follow():
+    """Keeps `known` as the API server says, as a cluster's own server of names does."""
+    watch = [KUBECTL, "--kubeconfig", KUBECONFIG, "get", "endpoints", "--all-namespaces", "--watch",
+             "--output-watch-events", "-o", "json"]
+    while True:
+        with subprocess.Popen(watch, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as kubectl:
+            for line in kubectl.stdout:
+                take(json.loads(line))
+        time.sleep(0.2)
+
+
+def take(event):
+    service = event["object"]
+    key = service["metadata"]["name"], service["metadata"]["namespace"]
+    subsets = [] if event["type"] == "DELETED" else service.get("subsets") or []
+    known[key] = [a["ip"] for subset in subsets for a in subset.get("addresses") or []]
 
 
 def answer(query):
@@ -33,13 +38,14 @@ def answer(query):
         at += query[at] + 1
     end = at + 5
     kind = struct.unpack(">H", query[at + 1:at + 3])[0]
-    found = addresses_of(labels[0], labels[1]) if len(labels) > 2 and labels[2] == "svc" else []
+    found = known.get((labels[0], labels[1]), []) if len(labels) > 2 and labels[2] == "svc" else []
     rows = found if kind == 1 else []
     head = query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, len(rows), 0, 0)
     return head + query[12:end] + b"".join(
         b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(row) for row in rows)
 
 
+threading.Thread(target=follow, daemon=True).start()
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind((ADDRESS, 53))
 while True:

@@ -2,12 +2,15 @@
 and pod groups of batch schedulers, and kube-scheduler."""
 
 import json
+import os
+import pathlib
 import random
 import subprocess
 import time
 
+import images
 from baton import BURN, SYSTEM
-from one_node import NODE, wait_for
+from one_node import NODE, Skipped, wait_for
 
 SLEEP = ["sleep", "1000000"]
 BURN_TWO = BURN + ["--devices", "0,1"]
@@ -325,20 +328,40 @@ POD_GROUP = {
                  "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
 
 
-def queues(cluster):
-    """The queue of a Job by Kueue is the team in the books, and a PodGroup the gang of its pods."""
-    upgrade(cluster, "webhook.batchSchedulers.kueue=true", "webhook.batchSchedulers.coscheduling=true")
+def pod_group(cluster, name, members):
+    """Of the coscheduling plugin, whose own definition is not here."""
     cluster.apply(json.dumps(POD_GROUP))
     wait_for("PodGroups", lambda: cluster.kubectl("get", "podgroups", check=False)[0] == 0)
     cluster.apply(json.dumps({"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
-                              "metadata": {"name": "ranks"}, "spec": {"minMember": 2}}))
+                              "metadata": {"name": name}, "spec": {"minMember": members}}))
+
+
+def job(name, pods, of, labels=None):
+    """So many pods, all of them to come."""
+    del of["metadata"]["name"]
+    of["spec"]["restartPolicy"] = "Never"
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels or {}}, "spec": {
+        "parallelism": pods, "completions": 2, "template": {"metadata": of["metadata"], "spec": of["spec"]}}}
+
+
+def hours_of(cluster, team):
+    """What the books have of it, once they have."""
+    def booked():
+        report = json.loads(cluster.baton("report", "--by", "team", "--last", "1h", "--json"))
+        return [row for row in report["rows"] if row["key"] == team and row["held_hours"] > 0]
+    return wait_for(f"hours of {team}", booked, 60)[0]["held_hours"]
+
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "research.vision"}
+
+
+def queues(cluster):
+    """The queue of a Job by Kueue is the team in the books, and a PodGroup the gang of its pods."""
+    upgrade(cluster, "webhook.batchSchedulers.kueue=true", "webhook.batchSchedulers.coscheduling=true")
+    pod_group(cluster, "ranks", 2)
     # As Kueue leaves the Job's pods: by the name of its LocalQueue.
-    labels = {"kueue.x-k8s.io/queue-name": "research.vision", "scheduling.x-k8s.io/pod-group": "ranks"}
-    one = pod("rank", {"baton.dev/gpu-share": "40"}, labels=labels, restartPolicy="Never")
-    del one["metadata"]["name"]
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {
-        "parallelism": 1, "completions": 2, "template": {"metadata": one["metadata"], "spec": one["spec"]}}}
-    cluster.apply(json.dumps(job))
+    labels = {**QUEUE, "scheduling.x-k8s.io/pod-group": "ranks"}
+    cluster.apply(json.dumps(job("train", 1, pod("rank", {"baton.dev/gpu-share": "40"}, labels=labels))))
     wait_for("the first rank to wait for the second", lambda: any(
         "of 2 pods of gang" in condition.get("message", "")
         for one in cluster.get("pods") for condition in one["status"].get("conditions", [])), 60)
@@ -349,14 +372,81 @@ def queues(cluster):
     assert rows[0]["gpus"][0]["uuid"] != rows[1]["gpus"][0]["uuid"]
     time.sleep(3)
     cluster.remove_all()
-
-    def booked():
-        report = json.loads(cluster.baton("report", "--by", "team", "--last", "1h", "--json"))
-        return [row for row in report["rows"] if row["key"] == "research/vision"]
-    hours = wait_for("the team's hours", booked, 60)[0]
+    hours = hours_of(cluster, "research/vision")
     cluster.kubectl("delete", "crd", POD_GROUP["metadata"]["name"], "--wait=false")
     upgrade(cluster)
-    return f"booked for research/vision: {hours}"
+    return f"booked for research/vision: {hours:.4f} h"
 
 
-CASES = [foreign_names, whole_gpus, both_schedulers, queues]
+def kueue(cluster):
+    """Kueue itself, with the documentation's quota: it admits Jobs by shares and whole GPUs, and its queue is the team."""
+    folder = pathlib.Path(os.environ.get("BATON_NODE_KUEUE", "/nonexistent"))
+    if not (folder / "manifests.yaml").exists():
+        raise Skipped("set BATON_NODE_KUEUE (run --help)")
+    upgrade(cluster, "webhook.batchSchedulers.kueue=true", "webhook.batchSchedulers.coscheduling=true",
+            "node.wholeCards=true")
+    text = (cluster.tree / "docs/kubernetes.md").read_text()
+    block = text[text.index("\n### Quotas by Kueue\n"):].split("```yaml\n", 1)[1].split("```", 1)[0]
+    configuration, quota = block.split("---\n")
+    resources = configuration[configuration.index("resources:"):]
+    start_kueue(cluster, folder, resources)
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "default-flavor"}}
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": {"name": "research.vision"},
+             "spec": {"clusterQueue": "vision"}}
+    for manifest in [json.dumps(flavor), quota.replace('"800"', '"100"'), json.dumps(queue)]:
+        wait_for("Kueue's webhook", lambda manifest=manifest: cluster.apply(manifest, check=False)[0] == 0, 60)
+
+    def has_begun(name):
+        return not cluster.get("job", name)["spec"].get("suspend")
+
+    def waits(name):
+        """Kueue says that the quota has no room for it."""
+        return any(owner["name"] == name and "insufficient unused quota for baton.dev/gpu-share" in c["message"]
+                   for w in cluster.get("workloads") for owner in w["metadata"].get("ownerReferences", [])
+                   for c in w["status"].get("conditions", []) if c["type"] == "QuotaReserved")
+
+    pod_group(cluster, "ranks", 2)
+    labels = {**QUEUE, "scheduling.x-k8s.io/pod-group": "ranks"}
+    cluster.apply(json.dumps(job("train", 2, pod("rank", {"baton.dev/gpu-share": "30"}, labels=labels), QUEUE)))
+    rows = attached(cluster, 2)
+    assert {(row["team"], row["request"], row["gang_name"]) for row in rows} == {
+        ("research/vision", 30.0, "default/ranks")}, rows
+    cluster.apply(json.dumps(job("more", 1, pod("more", {"baton.dev/gpu-share": "60"}, labels=QUEUE), QUEUE)))
+    wait_for("Kueue to refuse 60 % beside 60", lambda: waits("more"), 60)
+    assert not has_begun("more") and has_begun("train")
+    cluster.kubectl("delete", "job", "train")
+    row, = attached(cluster, 1)
+    assert has_begun("more") and (row["team"], row["request"]) == ("research/vision", 60), row
+    cluster.apply(json.dumps(job("whole", 1, pod("whole", {"nvidia.com/gpu": "1"}, labels=QUEUE), QUEUE)))
+    wait_for("Kueue to refuse a whole GPU beside 60 %", lambda: waits("whole"), 60)
+    cluster.kubectl("delete", "job", "more")
+    row, = attached(cluster, 1)
+    assert (row["team"], row["mode"]) == ("research/vision", "exclusive"), row
+    time.sleep(3)
+    cluster.kubectl("delete", "job", "whole")
+    wait_for("batond to know", lambda: not cluster.status()["pods"], 60)
+    hours = hours_of(cluster, "research/vision")
+    for kind in ["localqueue", "clusterqueue", "resourceflavor"]:
+        cluster.kubectl("delete", kind, "--all", "--timeout=60s")
+    cluster.kubectl("delete", "-f", "-", "--wait=false", "--ignore-not-found", text=(folder / "manifests.yaml").read_text())
+    cluster.kubectl("delete", "crd", POD_GROUP["metadata"]["name"], "--wait=false")
+    upgrade(cluster)
+    return f"booked for research/vision: {hours:.4f} h"
+
+
+def start_kueue(cluster, folder, resources):
+    """Kueue's own manifests, with that part of its Configuration."""
+    cluster.ctr("images", "import", images.of_program(folder / "kueue", "/manager", "localhost/kueue:1", cluster.work))
+    manifests = (folder / "manifests.yaml").read_text()
+    for line in manifests.splitlines():
+        if "/kueue/kueue:" in line:
+            manifests = manifests.replace(line, line.partition("image:")[0] + "image: localhost/kueue:1")
+    indented = "".join("    " + line + "\n" for line in resources.splitlines())
+    assert "    #resources:\n" in manifests
+    manifests = manifests.replace("    #resources:\n", indented, 1)
+    manifests = manifests.replace("imagePullPolicy: Always\n", "imagePullPolicy: IfNotPresent\n")
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=manifests)
+    cluster.kubectl("-n", "kueue-system", "rollout", "status", "deployment/kueue-controller-manager", "--timeout=120s")
+
+
+CASES = [foreign_names, whole_gpus, both_schedulers, queues, kueue]

@@ -45,6 +45,17 @@ def make(tree, build, work, root):
     }
 
 
+def of_program(program, path, name, work):
+    """An image with this one static program, as that path, for a user who is not root."""
+    files = pathlib.Path(work) / "program"
+    file = files / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(program, file)
+    file.chmod(0o755)
+    return archive(files.with_suffix(".image.tar"), name, {"Entrypoint": [path], "User": "65532:65532"},
+                   [pack(files, files.with_suffix(".tar"))])
+
+
 def docker_config(tree):
     """USER and CMD of the Dockerfile's last stage."""
     text = (tree / "Dockerfile").read_text()

@@ -58,6 +58,10 @@ def find(program):
     return inside if os.access(inside, os.X_OK) else shutil.which(program)
 
 
+class Skipped(Exception):
+    """Of a case: what it needs is not here; says what."""
+
+
 def wait_for(what, condition, seconds=60.0, every=0.1):
     """Until the condition holds; its last value is returned."""
     end = time.monotonic() + seconds
