@@ -403,7 +403,7 @@ TEST_P(LedgerTest, AnyWindowIsAnsweredAsTheFineBucketsSay) {
   ASSERT_GT(course.end_s, 3 * 86400);
   const auto fine = BucketsOf(*Inside(), "fine", course.source);
   const auto fine_gpus = PresenceOf(*Inside(), "fine", course.source);
-  for (int i = 0; i < (IsPostgres() ? 60 : 150); ++i) {
+  for (int i = 0; i < (IsPostgres() ? 40 : 150); ++i) {
     const int64_t from = random.Between(0, course.end_s * 1000);
     const int64_t to = random.OneIn(3) ? random.Between(from, from + 200'000)
                                        : random.Between(from, course.end_s * 1000);
@@ -453,7 +453,7 @@ TEST_P(LedgerTest, WhatIsTrimmedIsStillInCoarserBucketsAndTheWindowSaysSo) {
   const auto fine = BucketsOf(*Inside(), "fine", course.source);
   const WallTime end = At(course.end_s);
   // A few hours at a time: as often as it takes.
-  for (int i = 0; i < 200; ++i) ASSERT_TRUE(ledger->Trim(end));
+  for (int i = 0; i < (IsPostgres() ? 60 : 200); ++i) ASSERT_TRUE(ledger->Trim(end));
   const auto left = [&](const char* level) {
     const auto rows = BucketsOf(*Inside(), level, course.source);
     return rows.empty() ? WallTime{} : WallTime(seconds(rows.front().t));
@@ -463,7 +463,7 @@ TEST_P(LedgerTest, WhatIsTrimmedIsStillInCoarserBucketsAndTheWindowSaysSo) {
   EXPECT_GE(left("hours"), end - hours(72));
   EXPECT_LT(left("hours"), end - hours(47));
   EXPECT_LT(left("days"), At(86400));
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < (IsPostgres() ? 40 : 100); ++i) {
     const int64_t from = random.Between(0, course.end_s * 1000 - 1);
     const Window window{AtMs(from), AtMs(random.Between(from + 1, course.end_s * 1000))};
     const auto uses = ledger->Query(window, By::kTeam);
