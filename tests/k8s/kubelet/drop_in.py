@@ -10,6 +10,7 @@ import time
 
 import images
 from baton import BURN, SYSTEM
+from cases import near, text_of
 from one_node import NODE, Skipped, wait_for
 
 SLEEP = ["sleep", "1000000"]
@@ -187,9 +188,27 @@ def foreign_names(cluster):
             cluster.remove_all()
             wait_for("batond to know", lambda: not cluster.status()["pods"], 60)
         ran.append(f"{family} {len(examples)}")
+    beside = beside_each_other(cluster)
     volcanos_mig_pod(cluster)
     upgrade(cluster)
-    return "examples: " + ", ".join(ran) + " and one by MIG"
+    return "examples: " + ", ".join(ran) + f" and one by MIG; of 50, 40 and 1 % on one GPU {text_of(beside)} %"
+
+
+def beside_each_other(cluster):
+    """Examples of KAI and HAMi that name no limit, and a SharePod, on the GPU that is left: each has its request, and its
+    part of the rest by that."""
+    cluster.apply(json.dumps(pod("whole", {"nvidia.com/gpu": "1"})))
+    attached(cluster, 1)
+    cluster.apply(json.dumps(kai("a")))
+    cluster.make("b", {"request": "40"})
+    cluster.apply(json.dumps(pod("c", hami(memory=3000))))
+    rows = attached(cluster, 4)[:3]
+    assert [has(cluster, row)[0] for row in rows] == [50, 40, 1], rows
+    got = [share for _, shares in measure(cluster, rows, 8) for share in shares.values()]
+    near("shares", got, [100 * request / 91 for request in (50, 40, 1)], 1)
+    cluster.remove_all()
+    wait_for("batond to know", lambda: not cluster.status()["pods"], 60)
+    return got
 
 
 def volcanos_mig_pod(cluster):
