@@ -52,12 +52,12 @@ install(FILES ${said}/completions/baton.fish COMPONENT baton OPTIONAL
         DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 # The Python package, as a wheel; scripts/package puts it beside the others.
-find_package(Python3 COMPONENTS Interpreter)
-if(Python3_Interpreter_FOUND)
+find_program(BATON_PYTHON python3)
+if(BATON_PYTHON)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/baton/*)
   set(wheel ${CMAKE_BINARY_DIR}/packaging/baton-${PROJECT_VERSION}-py3-none-any.whl)
   add_custom_command(OUTPUT ${wheel}
-    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/python/make_wheel.py
+    COMMAND ${BATON_PYTHON} ${CMAKE_SOURCE_DIR}/python/make_wheel.py
             ${CMAKE_BINARY_DIR}/packaging ${PROJECT_VERSION}
     DEPENDS ${CMAKE_SOURCE_DIR}/python/make_wheel.py ${CMAKE_SOURCE_DIR}/python/README.md
             ${CMAKE_SOURCE_DIR}/LICENSE ${sources} VERBATIM)

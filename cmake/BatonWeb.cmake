@@ -1,18 +1,15 @@
 # The web page, embedded: a library `baton_web` with the built files of web/ as arrays, and a header
 # "web/assets.h".
 #
-# The page is built with npm, once for all presets: in build/web, whose stamp is a hash of web/'s
-# sources. Where there is no npm or no network, -DBATON_WEB_DIST=DIR takes files built elsewhere
-# (`npm ci && npm run build` in web/ leaves them in web/dist).
+# esbuild bundles the page. Where there is no esbuild or no network, -DBATON_WEB_DIST=DIR takes files
+# that were built elsewhere (build/<preset>/generated/web/dist of another checkout).
 
-set(BATON_WEB_DIST "" CACHE PATH "Folder with the page's built files; empty: build them with npm")
+set(BATON_WEB_DIST "" CACHE PATH "Folder with the page's built files; empty: build them with esbuild")
 
 file(GLOB_RECURSE baton_web_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/web/src/*.ts
      ${CMAKE_SOURCE_DIR}/web/src/*.css)
 list(APPEND baton_web_sources
-  ${CMAKE_SOURCE_DIR}/web/index.html ${CMAKE_SOURCE_DIR}/web/public/icon.svg
-  ${CMAKE_SOURCE_DIR}/web/package.json ${CMAKE_SOURCE_DIR}/web/package-lock.json
-  ${CMAKE_SOURCE_DIR}/web/tsconfig.json ${CMAKE_SOURCE_DIR}/web/vite.config.js)
+  ${CMAKE_SOURCE_DIR}/web/index.html ${CMAKE_SOURCE_DIR}/web/public/icon.svg)
 
 set(baton_web_dir ${CMAKE_BINARY_DIR}/generated/web)
 set(baton_web_files ${baton_web_dir}/dist/index.html ${baton_web_dir}/dist/app.js
@@ -21,22 +18,22 @@ if(BATON_WEB_DIST)
   set(baton_web_sources)
   foreach(file index.html app.js app.css icon.svg)
     if(NOT EXISTS ${BATON_WEB_DIST}/${file})
-      message(FATAL_ERROR "${BATON_WEB_DIST} has no ${file}. Build the page there with "
-                          "'npm ci && npm run build' in web/, or unset BATON_WEB_DIST.")
+      message(FATAL_ERROR "${BATON_WEB_DIST} has no ${file}. Name a folder with the page's built "
+                          "files, as build/release/generated/web/dist, or unset BATON_WEB_DIST.")
     endif()
     list(APPEND baton_web_sources ${BATON_WEB_DIST}/${file})
   endforeach()
 else()
-  find_program(BATON_NPM npm)
-  if(NOT BATON_NPM)
-    message(FATAL_ERROR "npm was not found; it builds the web page. Run scripts/setup, or pass "
+  find_program(BATON_ESBUILD esbuild)
+  if(NOT BATON_ESBUILD)
+    message(FATAL_ERROR "esbuild was not found; it builds the web page. Run scripts/setup, or pass "
                         "-DBATON_WEB_DIST=DIR with the files built elsewhere.")
   endif()
 endif()
 add_custom_command(
   OUTPUT ${baton_web_files}
   COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR}/web -DSHARED=${CMAKE_SOURCE_DIR}/build/web
-          -DDIST=${BATON_WEB_DIST} -DOUT=${baton_web_dir}/dist -DNPM=${BATON_NPM}
+          -DDIST=${BATON_WEB_DIST} -DOUT=${baton_web_dir}/dist -DESBUILD=${BATON_ESBUILD}
           -P ${CMAKE_SOURCE_DIR}/cmake/BuildWeb.cmake
   DEPENDS ${baton_web_sources} ${CMAKE_SOURCE_DIR}/cmake/BuildWeb.cmake
   COMMENT "Building the web page" VERBATIM)

@@ -4,7 +4,7 @@ import {readFile} from 'node:fs/promises';
 import {createServer} from 'node:http';
 import {fileURLToPath} from 'node:url';
 
-const kDist = process.env.BATON_WEB_DIST ?? fileURLToPath(new URL('../../web/dist', import.meta.url));
+const kDist = process.env.BATON_WEB_DIST ?? fileURLToPath(new URL('../../build/release/generated/web/dist', import.meta.url));
 const kTypes = {'/index.html': 'text/html; charset=utf-8', '/app.js': 'text/javascript; charset=utf-8',
                 '/app.css': 'text/css; charset=utf-8', '/icon.svg': 'image/svg+xml'};
 const kHeaders = {

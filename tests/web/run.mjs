@@ -1,14 +1,14 @@
 // node run.mjs unit|browser|shots. What it does: see the usage below.
 import {spawnSync} from 'node:child_process';
-import {existsSync, mkdtempSync, readdirSync, rmSync} from 'node:fs';
+import {existsSync, mkdtempSync, readdirSync, rmSync, statSync} from 'node:fs';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import {fileURLToPath} from 'node:url';
 
 const usage = `Usage: node tests/web/run.mjs unit|browser|shots [NODE-TEST-ARGUMENTS...]
 
-  unit      tests of the page's pure parts, type-checked, in Node alone
-  browser   the built page (web/dist, or BATON_WEB_DIST) in chromium, against a mock of batond.
+  unit      the page's types, and tests of its pure parts in Node alone
+  browser   the built page (of build/release, or BATON_WEB_DIST) in chromium, against a mock of batond.
             BATON_URL=http://127.0.0.1:7412/ adds the tests that any batond must pass, against that
             one. Exit status 77 where there is no chromium (BATON_CHROMIUM names another one).
   shots     pictures of every view, width and theme into tests/web/shots, to be looked at. With
@@ -20,7 +20,9 @@ if (!['unit', 'browser', 'shots'].includes(what)) {
   process.stderr.write(usage);
   process.exit(what === '--help' ? 0 : 2);
 }
-if (!existsSync(join(here, 'node_modules/.package-lock.json'))) {
+// npm's own record of what it installed: older than the lock file, or not there, and it is due again.
+const installedAt = statSync(join(here, 'node_modules/.package-lock.json'), {throwIfNoEntry: false})?.mtimeMs ?? 0;
+if (installedAt < statSync(join(here, 'package-lock.json')).mtimeMs) {
   const installed = spawnSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], {cwd: here, stdio: 'inherit'});
   if (installed.status !== 0) process.exit(1);
 }

@@ -11,7 +11,7 @@ import {MockServer} from '../mock_server.mjs';
 import {MockWorld, kHostile} from '../mock_world.mjs';
 
 const kViews = ['live', 'teams', 'nodes', 'pods', 'events'];
-const dist = process.env.BATON_WEB_DIST ?? fileURLToPath(new URL('../../../web/dist', import.meta.url));
+const dist = process.env.BATON_WEB_DIST ?? fileURLToPath(new URL('../../../build/release/generated/web/dist', import.meta.url));
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 let browser;
