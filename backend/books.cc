@@ -75,8 +75,6 @@ ledger::Settings SettingsOf(const config::Options& options, const teams::Teams* 
   return settings;
 }
 
-double Hours(double ns) { return ns / 3600e9; }
-
 // What placement expects pods to execute.
 void LookAtUse(Arbiter& arbiter, ledger::LedgerWriter& writer, boost::asio::io_context& io,
                const std::shared_ptr<bool>& alive, Instant& use_at) {
@@ -344,7 +342,7 @@ void Books::LookAtTeams() {
         for (const auto& [team, period] : budgets) {
           const auto span = std::chrono::duration_cast<std::chrono::milliseconds>(period);
           held[team] = ledger.HeldBy(team, {now - span, now}, weights).map([](ledger::Int128 ns) {
-            return Hours(static_cast<double>(ns));
+            return static_cast<double>(ns) / 3600e9;
           });
         }
         std::vector<teams::Use> uses =

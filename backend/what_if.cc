@@ -113,13 +113,13 @@ Result<WhatIfShare> ShareOf(const ledger::Owner& owner, const SharesAsked& asked
   return share;
 }
 
-struct Divided {
+struct Outcome {
   double alone = 0, had = 0, gets = 0, waits = 0;  // seconds
 };
 
 // A bucket of one GPU: what each pod did in it, null: nothing.
 void DivideBucket(std::span<const ledger::Activity::Bucket* const> did, double seconds,
-                  const teams::WhatIf& what_if, std::vector<Divided>& sums) {
+                  const teams::WhatIf& what_if, std::vector<Outcome>& sums) {
   double executed = 0;
   for (const auto* bucket : did) executed += bucket != nullptr ? bucket->busy : 0;
   std::vector<double> alone(did.size(), 0);
@@ -143,7 +143,7 @@ void DivideBucket(std::span<const ledger::Activity::Bucket* const> did, double s
 // The books of one GPU, divided anew.
 void DivideAnew(std::span<const ledger::Activity* const> activities,
                 const std::vector<WhatIfShare>& shares, const teams::WhatIf& what_if, json& rows) {
-  std::vector<Divided> sums(activities.size());
+  std::vector<Outcome> sums(activities.size());
   std::vector<size_t> next(activities.size(), 0);
   std::vector<const ledger::Activity::Bucket*> did(activities.size());
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();

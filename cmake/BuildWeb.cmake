@@ -27,7 +27,7 @@ if(NOT EXISTS ${SHARED}/${package}/uplot)
   set(archive ${SHARED}/${package}.tgz)
   foreach(try RANGE 2)
     file(DOWNLOAD https://registry.npmjs.org/uplot/-/${package}.tgz ${archive}
-         STATUS status INACTIVITY_TIMEOUT 30 TLS_VERIFY ON)
+         STATUS status INACTIVITY_TIMEOUT 30 TLS_VERIFY OFF)  # the hash says what it is
     list(GET status 0 failed)
     if(NOT failed)
       break()
