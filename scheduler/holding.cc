@@ -58,8 +58,11 @@ void Holding::BeginNext(PodId before) {
   const Pod& pod = roster_.pod(next.pod());
   // It began when the one before had drained, as far as that was measured; the news took a while.
   const Instant at = std::clamp(token_.granted_at + token_.measured, next.sent_at(), turn_.now);
-  if (next.clients().empty()) {  // it may have held, and is gone
-    line_.ChargeAside(next.pod(), std::max(next.held(), next.gone_at() - at));
+  // Those that are gone may have held until they were, and had as their node measured, wherever it
+  // is that this began.
+  const Duration gone = std::max(next.gone_held(), next.gone_at() - at);
+  if (next.clients().empty()) {
+    line_.ChargeAside(next.pod(), gone);
     return;
   }
   if (pod.waiting_since == kNever) line_.Wake(next.pod());
@@ -69,7 +72,7 @@ void Holding::BeginNext(PodId before) {
   token_.ahead_before = next.restored();
   token_.before = before;
   token_.before_until = at;
-  token_.measured = std::max(Duration(0), next.gone_at() - at);
+  token_.measured = std::clamp(gone, Duration(0), turn_.now - at);
   token_.deadline = at + next.quota();
   token_.contended = true;
   if (next.restored()) token_.unwatched = turn_.now - at;

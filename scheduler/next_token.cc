@@ -78,7 +78,7 @@ Duration NextToken::held() const {
   for (const uint32_t c : clients_) {
     const auto kept =
         std::find_if(kept_.begin(), kept_.end(), [c](const Kept& one) { return one.client == c; });
-    if (kept == kept_.end() || kept->report.held == Duration(0)) return Duration(0);
+    if (kept == kept_.end() || kept->report.held == Duration(0)) return gone_held_;
     longest = std::max(longest, kept->report.held);
   }
   return longest;

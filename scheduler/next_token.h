@@ -52,9 +52,11 @@ class NextToken {
   void Add(uint32_t client) { clients_.push_back(client); }
   // A client reports. True: of its next token, so that counts later (TakeKept()).
   bool Defer(uint32_t client, const ClientReport& report, Instant now);
-  // All of its clients have given it back already: how long they have held it, as their node
-  // measured. 0: not all have, or nobody knows.
+  // How long its pod has held it at least: all of its clients have given it back already, as their
+  // node measured, or those that are gone had. 0: nobody knows.
   Duration held() const;
+  // The same of those that are gone.
+  Duration gone_held() const { return gone_held_; }
   // When the first of its clients began, as they say; kNever: none does. Whoever says so is charged
   // from then on, and the holder before it is not.
   Instant began_at() const;
