@@ -14,9 +14,12 @@ constexpr Duration kLookEvery = milliseconds(5);
 constexpr Duration kRenewBefore = milliseconds(4);
 // What ranks that are behind get to catch up. When they have run past the others, who are now
 // behind, those get less: the less a rank runs past what its peers wait for, the sooner all stand
-// at the same place. The last is wire::kSingleLaunch.
+// at the same place. The last is wire::kSingleLaunch. Those that are behind so many times in a row get
+// more: they are far behind.
 constexpr Duration kWindow = milliseconds(1);
 constexpr int64_t kWindowShrinks = 4;
+constexpr uint32_t kWindowsToGrow = 8;
+constexpr int64_t kWindowGrows = 2;
 // When kernels end is predicted roughly. Ranks that do not wait for each other, and are let on
 // while one of their kernels still runs, have a kernel on one GPU or another for ever. So after so
 // many windows without an end a kernel is waited for twice as long beyond its predicted end.
@@ -326,6 +329,7 @@ void GangScheduler::BeginClosing(Gang& gang) {
   gang.changed_at = now_;
   gang.window = kWindow;
   gang.windows = 0;
+  gang.again = 0;
   gang.in_vain = 0;
   gang.behind.clear();
   gang.let_on.clear();
@@ -387,8 +391,11 @@ void GangScheduler::LetOn(Gang& gang, const Views& views, Clients behind) {
   const bool others = std::any_of(behind.begin(), behind.end(), [&](ClientId client) {
     return std::find(gang.let_on.begin(), gang.let_on.end(), client) == gang.let_on.end();
   });
+  gang.again = others ? 0 : gang.again + 1;
   if (others && !gang.let_on.empty()) {
     gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
+  } else if (gang.again % kWindowsToGrow == 0) {
+    gang.window = std::min(kWindow, gang.window * kWindowGrows);
   }
   if (++gang.windows % kWindowsMax == 0 || behind.empty()) gang.window = kWindow;
   gang.in_vain = behind.empty() ? gang.in_vain + 1 : 0;

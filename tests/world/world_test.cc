@@ -206,6 +206,39 @@ TEST(World, GangsAndSinglesShareTwoGpus) {
   }
 }
 
+// A rank whose peers wake up late runs far ahead of them. They catch up in a few windows, or the
+// gang would hold its GPUs far beyond its limit.
+TEST(World, AGangWhosePeersAreFarBehindKeepsToItsLimit) {
+  Plan plan;
+  plan.seed = 200763930;
+  plan.gpus = 3;
+  plan.late = true;
+  plan.length = seconds(1);
+  PodPlan large = Endless(1, 813079);
+  large.spec.slack_weight = 135732;
+  large.gpus = {0, 1, 2};
+  large.kernel = Duration(65861);
+  PodPlan gang = Endless(2, 99467);
+  gang.spec.limit = policy::Share(99467u);
+  gang.gpus = {0, 1, 2};
+  gang.kernel = Duration(19576);
+  gang.collective = 16;
+  PodPlan small = Endless(3, 30606);
+  small.gpus = {2};
+  small.kernel = Duration(544608);
+  PodPlan high = Endless(4, 24532);
+  high.spec.limit = policy::Share(24532u);
+  high.spec.priority = policy::Priority::kHigh;
+  high.gpus = {2};
+  high.kernel = Duration(70523);
+  high.burst = Duration(2790302);
+  high.pause = Duration(9401698);
+  high.periodic = true;
+  plan.pods = {large, gang, small, high};
+  const Verdict verdict = world::Run(plan, {});
+  EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+}
+
 TEST(World, PausesMayBeLong) {
   Plan plan;
   plan.length = plan.calm_from = std::chrono::hours(10);
