@@ -98,10 +98,12 @@ void Holding::NoteBegun(uint32_t c, Instant at) {
   if (token_.ahead_at == kNever) return;
   Client& client = roster_.client(c);
   at = std::max(at, token_.ahead_at);
+  const uint32_t before = roster_.Find(token_.before);
+  // To a pod that is deleted by now nothing can be given back: what it was charged stays its own.
+  if (before == Roster::kNobody) at = std::max(at, token_.before_until);
   client.joined_at = std::min(client.joined_at, at);
   if (at >= token_.granted_at) return;
-  const uint32_t before = roster_.Find(token_.before);
-  if (before != Roster::kNobody && at < token_.before_until) {
+  if (at < token_.before_until) {
     line_.ChargeAside(before, at - token_.before_until);
     token_.before_until = at;
   }

@@ -621,5 +621,17 @@ TEST_F(SentAheadLongBefore, BeganWithinWhatTheHolderIsChargedAndThatGetsItBack) 
   EXPECT_EQ(charged_[2], milliseconds(94));
 }
 
+// Nothing can be given back to it.
+TEST_F(SentAheadLongBefore, IsNotChargedAgainForWhatAHolderThatIsDeletedWasCharged) {
+  Again(PodRemoved{PodId{1}});
+  now_ += milliseconds(500);
+  Again(ClientGone{ClientId{10}});
+  ASSERT_EQ(scheduler->holder(), PodId{2});
+  now_ += milliseconds(10);
+  Said(20, Phase::kIdle, kEpoch + 1, milliseconds(17), milliseconds(400));
+  EXPECT_GE(charged_[2], milliseconds(17));
+  EXPECT_LE(milliseconds(60) + charged_[1] + charged_[2], now_ - granted_at_);
+}
+
 }  // namespace
 }  // namespace baton::scheduler
