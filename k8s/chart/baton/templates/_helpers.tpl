@@ -127,6 +127,13 @@ key_file: /etc/baton/http/tls.key
 {{- include "baton.toml" (mergeOverwrite (deepCopy $own) $set) -}}
 {{- end -}}
 
+{{- /* Of every program that writes a log. */}}
+{{- define "baton.logArgs" -}}
+{{- if ne .Values.logFormat "text" -}}
+- --log-format={{ .Values.logFormat }}
+{{- end }}
+{{- end }}
+
 {{- /* What no program of Baton needs: more than it was given. */ -}}
 {{- define "baton.containerSecurity" -}}
 allowPrivilegeEscalation: false
