@@ -208,9 +208,12 @@ MadeDevices MadeFor(const std::vector<PresentPod>& present,
 GpuNodeUse UseOf(const std::vector<PresentPod>& pods) {
   GpuNodeUse use;
   for (const PresentPod& present : pods) {
-    const uint64_t gpus = std::max<uint64_t>(1, present.pod.wishes.gpus.size());
-    use.share += policy::ShareSum(present.pod.share.request) * gpus;
-    use.memory_mib += (present.pod.memory_cap >> 20) * gpus;
+    const std::vector<std::string>& gpus = present.pod.wishes.gpus;
+    // Of one without GPUs it is not known where it is.
+    for (size_t i = 0; i < std::max<size_t>(1, gpus.size()); ++i) {
+      use.shares[gpus.empty() ? "" : gpus[i]] += policy::ShareSum(present.pod.share.request);
+      use.memory_mib += present.pod.memory_cap >> 20;
+    }
   }
   return use;
 }

@@ -110,18 +110,25 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
   }
   std::map<std::string, size_t> models;
   uint64_t memory_mib = 0;
-  size_t healthy = 0;
+  policy::ShareSum used, free;
+  for (const auto& [uuid, share] : use.shares) used += share;
   for (const devmgr::Card& card : node.cards) {
     ++models[ToUtf8(card.model)];
     memory_mib += card.memory_mib;
-    if (card.health == devmgr::Health::kHealthy) ++healthy;
+    if (card.health != devmgr::Health::kHealthy || card.cordoned) continue;
+    const policy::ShareSum whole(policy::kWhole);
+    const auto taken = use.shares.find(card.uuid);
+    if (taken == use.shares.end()) {
+      free += whole;
+    } else if (taken->second < whole) {
+      free += whole - taken->second;
+    }
   }
   std::string text;
   for (const auto& [model, count] : models) {
     text += fmt::format("{}{}x {}", text.empty() ? "" : ", ", count, model);
   }
   constexpr size_t kModelsMax = 1'024;
-  const policy::ShareSum all = policy::ShareSum(policy::kWhole) * healthy;
   const auto percent = [](policy::ShareSum share) {
     return fmt::format("{:.10g}", static_cast<double>(share.millionths()) / 1e4);
   };
@@ -129,8 +136,8 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
                     {"gpus", node.cards.size()},
                     {"models", text.substr(0, kModelsMax)},
                     {"memoryMiB", memory_mib},
-                    {"used", percent(use.share)},
-                    {"free", percent(use.share < all ? all - use.share : policy::ShareSum())},
+                    {"used", percent(used)},
+                    {"free", percent(free)},
                     {"memoryUsedMiB", use.memory_mib}};
   return {{"apiVersion", resources::kGpuNodes.ApiVersion()},
           {"kind", resources::kGpuNodes.kind},

@@ -22,11 +22,11 @@ namespace baton::k8s {
 //    "migEnabled", "useBeyondRequests" (percent of the GPU, where it is not 0: Card::beyond),
 //    "instances": [{"profile", "start", "slices"}] (of no pod of Kubernetes)}]}}
 // and for people what that comes to, with what `use` says of the pods there:
-//   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" and "free" (percents
-//   of one GPU, over the healthy ones: "130"), "memoryUsedMiB"
+//   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" (percent of one GPU:
+//   "130"), "free" (likewise, of the GPUs that are healthy and not cordoned), "memoryUsedMiB"
 struct GpuNodeUse {
-  policy::ShareSum share;   // of requests
-  uint64_t memory_mib = 0;  // of memory caps
+  std::map<std::string, policy::ShareSum> shares;  // of requests, by uuid
+  uint64_t memory_mib = 0;                         // of memory caps
   friend bool operator==(const GpuNodeUse&, const GpuNodeUse&) = default;
 };
 Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use = {});

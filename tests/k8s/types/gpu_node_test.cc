@@ -86,17 +86,25 @@ TEST(GpuNode, SaysForPeopleWhatIsThereAndWhatIsFree) {
     card.memory_mib = 1'000;
     node.cards.push_back(card);
   }
-  Json status = GpuNodeOf(node, {policy::ShareSum(policy::Share(625'000)) * 2, 1'500})["status"];
+  const policy::ShareSum part(policy::Share(625'000));
+  GpuNodeUse use{{{"GPU-0", part}, {"GPU-1", part}}, 1'500};
+  Json status = GpuNodeOf(node, use)["status"];
   EXPECT_EQ(status["gpus"], 3);
   EXPECT_EQ(status["models"], "2x NVIDIA H200, 1x NVIDIA L40S");
   EXPECT_EQ(status["memoryMiB"], 3'000);
   EXPECT_EQ(status["used"], "125");
   EXPECT_EQ(status["free"], "175");
   EXPECT_EQ(status["memoryUsedMiB"], 1'500);
-  // What is not healthy is not free, and nothing is less than nothing.
-  for (devmgr::Card& card : node.cards) card.health = devmgr::Health::kFailed;
-  status = GpuNodeOf(node, {policy::Share(625'000), 0})["status"];
+  // No GPU is less than full.
+  use.shares["GPU-0"] = part * 2;
+  EXPECT_EQ(GpuNodeOf(node, use)["status"]["free"], "137.5");
+  // Where no pod can come to, nothing is free.
+  node.cards[1].cordoned = true;
+  EXPECT_EQ(GpuNodeOf(node, use)["status"]["free"], "100");
+  node.cards[2].health = devmgr::Health::kFailed;
+  status = GpuNodeOf(node, use)["status"];
   EXPECT_EQ(status["free"], "0");
+  EXPECT_EQ(status["used"], "187.5");
 }
 
 TEST(GpuNode, GpusAreGuessedFromCapacityAndLabels) {
