@@ -132,13 +132,13 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
   const auto percent = [](policy::ShareSum share) {
     return fmt::format("{:.10g}", static_cast<double>(share.millionths()) / 1e4);
   };
-  const Json status{{"cards", std::move(cards)},
-                    {"gpus", node.cards.size()},
-                    {"models", text.substr(0, kModelsMax)},
-                    {"memoryMiB", memory_mib},
-                    {"used", percent(used)},
-                    {"free", percent(free)},
-                    {"memoryUsedMiB", use.memory_mib}};
+  Json status{{"cards", std::move(cards)},
+              {"gpus", node.cards.size()},
+              {"models", text.substr(0, kModelsMax)},
+              {"memoryMiB", memory_mib},
+              {"used", percent(used)},
+              {"free", percent(free)},
+              {"memoryUsedMiB", use.memory_mib}};
   return {{"apiVersion", resources::kGpuNodes.ApiVersion()},
           {"kind", resources::kGpuNodes.kind},
           {"metadata", {{"name", node.name}}},
@@ -246,6 +246,7 @@ Result<std::vector<devmgr::Card>> CardsOf(const Json& gpu_node) {
   }
   std::sort(order.begin(), order.end());
   std::vector<devmgr::Card> sorted;
+  sorted.reserve(order.size());
   for (const auto& [index, at] : order) sorted.push_back(std::move(cards[at]));
   return sorted;
 }
