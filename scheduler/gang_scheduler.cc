@@ -14,8 +14,8 @@ constexpr Duration kLookEvery = milliseconds(5);
 constexpr Duration kRenewBefore = milliseconds(4);
 // What ranks that are behind get to catch up. When they have run past the others, who are now
 // behind, those get less: the less a rank runs past what its peers wait for, the sooner all stand
-// at the same place. The last is wire::kSingleLaunch. Those that are behind so many times in a row get
-// more: they are far behind.
+// at the same place. The last is wire::kSingleLaunch. Those that are behind so many times in a row
+// are far behind, and get more.
 constexpr Duration kWindow = milliseconds(1);
 constexpr int64_t kWindowShrinks = 4;
 constexpr uint32_t kWindowsToGrow = 8;
@@ -394,7 +394,7 @@ void GangScheduler::LetOn(Gang& gang, const Views& views, Clients behind) {
   gang.again = others ? 0 : gang.again + 1;
   if (others && !gang.let_on.empty()) {
     gang.window = std::max(wire::kSingleLaunch, gang.window / kWindowShrinks);
-  } else if (gang.again % kWindowsToGrow == 0) {
+  } else if (gang.again > 0 && gang.again % kWindowsToGrow == 0) {
     gang.window = std::min(kWindow, gang.window * kWindowGrows);
   }
   if (++gang.windows % kWindowsMax == 0 || behind.empty()) gang.window = kWindow;

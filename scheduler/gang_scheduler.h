@@ -93,7 +93,7 @@ class GangScheduler {
     Instant changed_at{};  // when last somebody drained, or what let them on ended
     Duration window{0};    // how long the ranks that are behind get next
     uint32_t windows = 0;  // how often they got it
-    uint32_t again = 0;  // so many windows in a row were of those that were behind before
+    uint32_t again = 0;    // so many windows in a row were of those that were behind before
     uint32_t in_vain = 0;  // how often in a row all got it, for none was behind
     Clients behind;        // who was when last looked at ...
     Clients let_on;        // ... and when last let on

@@ -58,8 +58,8 @@ void Holding::BeginNext(PodId before) {
   const Pod& pod = roster_.pod(next.pod());
   // It began when the one before had drained, as far as that was measured; the news took a while.
   const Instant at = std::clamp(token_.granted_at + token_.measured, next.sent_at(), turn_.now);
-  // Those that are gone may have held until they were, and had as their node measured, wherever it
-  // is that this began.
+  // Clients that are gone may have held until then. What their node measured counts also where the
+  // beginning is known too late, for the holder before was heard late.
   const Duration gone = std::max(next.gone_held(), next.gone_at() - at);
   if (next.clients().empty()) {
     line_.ChargeAside(next.pod(), gone);
@@ -98,9 +98,10 @@ void Holding::NoteBegun(uint32_t c, Instant at) {
   if (token_.ahead_at == kNever) return;
   Client& client = roster_.client(c);
   at = std::max(at, token_.ahead_at);
-  const uint32_t before = roster_.Find(token_.before);
+  const bool earlier = at < token_.granted_at;
+  const uint32_t before = earlier ? roster_.Find(token_.before) : Roster::kNobody;
   // To a pod that is deleted by now nothing can be given back: what it was charged stays its own.
-  if (before == Roster::kNobody) at = std::max(at, token_.before_until);
+  if (earlier && before == Roster::kNobody) at = std::max(at, token_.before_until);
   client.joined_at = std::min(client.joined_at, at);
   if (at >= token_.granted_at) return;
   if (at < token_.before_until) {

@@ -25,7 +25,7 @@ namespace baton::k8s {
 //   "gpus", "models" ("2x NVIDIA H100, 1x NVIDIA L40S"), "memoryMiB", "used" (percent of one GPU:
 //   "130"), "free" (likewise, of the GPUs that are healthy and not cordoned), "memoryUsedMiB"
 struct GpuNodeUse {
-  std::map<std::string, policy::ShareSum> shares;  // of requests, by uuid
+  std::map<std::string, policy::ShareSum> shares;  // of requests, by uuid (empty: not known)
   uint64_t memory_mib = 0;                         // of memory caps
   friend bool operator==(const GpuNodeUse&, const GpuNodeUse&) = default;
 };

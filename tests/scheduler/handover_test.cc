@@ -6,7 +6,6 @@
 namespace baton::scheduler {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using wire::Phase;
 
