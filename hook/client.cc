@@ -393,14 +393,31 @@ void InChild() {
   ForgetMover();
 }
 
+// Calls `act` with each GPU, locked; not with one whose lock the client thread hangs in the driver
+// with.
+template <class Act>
+void WithGpus(Act act) {
+  for (int i = 0; i < GpuCount(); ++i) {
+    Gpu* gpu = GpuAt(i);
+    for (int looks = 0; looks < 20; ++looks) {
+      if (gpu->lock.TryAcquire()) {
+        act(gpu);
+        gpu->lock.Release();
+        break;
+      }
+      SleepFor(microseconds(500));
+    }
+  }
+}
+
 // Whether this process holds a GPU, as the backend sees it.
 bool Holds() {
-  for (int i = 0; i < GpuCount(); ++i) {
-    Guard guard(GpuAt(i)->lock);
-    const Phase phase = GpuAt(i)->machine.phase();
-    if (phase == Phase::kHolding || phase == Phase::kDraining) return true;
-  }
-  return false;
+  bool holds = false;
+  WithGpus([&holds](const Gpu* gpu) {
+    const Phase phase = gpu->machine.phase();
+    holds = holds || phase == Phase::kHolding || phase == Phase::kDraining;
+  });
+  return holds;
 }
 
 // The driver's own exit handlers come after this one, which was registered later. They may take
@@ -408,13 +425,10 @@ bool Holds() {
 // time.
 void AtExit(void*) {
   if (Holds()) {
-    StepAll(EventKind::kExit);
+    WithGpus([](Gpu* gpu) { StepLocked(gpu, Event{.kind = EventKind::kExit}, MonotonicNow()); });
     Kick();
     for (int i = 0; i < 100 && Holds(); ++i) SleepFor(microseconds(500));
-    for (int i = 0; i < GpuCount(); ++i) {
-      Guard guard(GpuAt(i)->lock);
-      SendOwed(GpuAt(i));
-    }
+    WithGpus(SendOwed);
   }
   g.exiting.store(true);
   StopMoving();
@@ -512,12 +526,10 @@ void Want(Gpu* gpu) {
 
 bool Refused() { return g.refused.load(std::memory_order_relaxed); }
 
-bool Park(Gpu* gpu) {
-  gpu->parked.fetch_add(1);
-  Event event;
-  event.kind = EventKind::kParked;
-  SignalsHeld held;
-  Step(gpu, event);
+namespace {
+
+// Waits for the gate. False: as Park().
+bool AwaitGate(Gpu* gpu, SignalsHeld& held) {
   // It is to run as soon as the token comes, beside busy threads too.
   if (t_slot != nullptr) t_slot->prompt.Begin();
   const auto sleep = [gpu](Duration timeout) {
@@ -562,9 +574,30 @@ bool Park(Gpu* gpu) {
     if (patience < kOtherReadsMost) patience *= 2;  // the client thread may be held up itself
   }
   if (listens) EndListening();
-  gpu->parked.fetch_sub(1);
   if (refused && t_slot != nullptr) t_slot->prompt.End();
   return !refused;  // it may have closed again by now: then the caller comes back
+}
+
+}  // namespace
+
+bool Park(Gpu* gpu) {
+  gpu->parked.fetch_add(1);
+  SignalsHeld held;
+  Step(gpu, Event{.kind = EventKind::kParked});
+  const bool open = AwaitGate(gpu, held);
+  gpu->parked.fetch_sub(1);
+  return open;
+}
+
+Parked ParkOrPass(Gpu* gpu, void (*pass)(void*), void* argument) {
+  gpu->parked.fetch_add(1);
+  SignalsHeld held;
+  Parked parked = Parked::kPassed;
+  if (StepOrPass(gpu, Event{.kind = EventKind::kParked}, pass, argument)) {
+    parked = AwaitGate(gpu, held) ? Parked::kOpen : Parked::kRefused;
+  }
+  gpu->parked.fetch_sub(1);
+  return parked;
 }
 
 void Launched(Slot* slot, Gpu* gpu) {

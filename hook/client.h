@@ -14,6 +14,9 @@ void Want(Gpu* gpu);
 // Waits until the gate has been seen open. Tells the backend that this process waits. False: it is
 // closed, and the process is Refused().
 bool Park(Gpu* gpu);
+// The same for a thread that the driver may be waiting for (StepOrPass()).
+enum class Parked : uint8_t { kOpen, kRefused, kPassed };
+Parked ParkOrPass(Gpu* gpu, void (*pass)(void*), void* argument);
 // The backend refuses this process's ticket, and has for so long that nobody waits for it any more:
 // what would wait fails with CUDA_ERROR_NOT_PERMITTED instead. Never in AwayMode::kOpen.
 bool Refused();

@@ -40,8 +40,10 @@ bool Look(Gpu* gpu, void (*finished)(Gpu*)) {
   // What covers the launches is recorded once the gate is known to stay closed.
   Guard guard(gpu->lock);
   if (!gpu->watch || gpu->gate.open.load() != 0) return false;
+  gpu->look.store(DrainLook::kLooks);
   const bool moves = gpu->movable != nullptr && gpu->movable->moving.load();
-  if (moves || !FlagsClear(gpu) || !Drained(gpu)) {
+  const bool drained = !moves && FlagsClear(gpu) && Drained(gpu);
+  if (gpu->look.exchange(DrainLook::kNone) == DrainLook::kPassed || !drained) {
     gpu->ended_at = MonotonicNow();  // at the earliest
     return true;
   }

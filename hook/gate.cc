@@ -16,10 +16,10 @@ bool Enter(Slot* slot, const Cell* cell) { return EnterGate(slot, *cell->gate, c
 // is set.
 void SeeWaits(Cell* cell) {
   const uint32_t waits = cell->stream->waits.load();
-  if (cell->behind == waits) return;
+  if (cell->behind.load(std::memory_order_relaxed) == waits) return;
   HookCalls calls(cell->stream->context->handle);
   if (cell->pending.load(std::memory_order_relaxed) == 0 || RecordMark(cell, nullptr)) {
-    cell->behind = waits;
+    cell->behind.store(waits, std::memory_order_relaxed);
   }
 }
 

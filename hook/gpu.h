@@ -16,6 +16,14 @@ inline constexpr int kGpusMax = wire::kGpusMax;
 
 struct Movable;
 
+// Whether the client thread, with Gpu::lock, is looking whether a drain is over: then this process
+// has the token. It may hang in the driver there.
+enum class DrainLook : uint32_t {
+  kNone,
+  kLooks,
+  kPassed,  // a thread went on meanwhile that the driver may have waited for: the drain is not over
+};
+
 struct Gpu {
   Gate gate;
   uint8_t index = 0;
@@ -40,8 +48,9 @@ struct Gpu {
   std::atomic<bool> after_launch{false};  // Launched() after the next launch
   Instant attach_at{};                    // when to ask (again) to be attached; the client thread's
   bool flags_clear = false;               // of this closing: no thread is in a launch any more
-  uint32_t took_over = 0;                 // hand-offs to here, by another's word
-  Instant ended_at{};                     // the last drain was over, as far as is known
+  std::atomic<DrainLook> look{DrainLook::kNone};  // the client thread's, at a drain
+  uint32_t took_over = 0;                         // hand-offs to here, by another's word
+  Instant ended_at{};                             // the last drain was over, as far as is known
 
   Meter meter;
 

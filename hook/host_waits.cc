@@ -7,6 +7,7 @@
 #include "hook/gate.h"
 #include "hook/gpu.h"
 #include "hook/meter.h"
+#include "hook/steps.h"
 
 namespace baton::hook {
 namespace {
@@ -30,7 +31,8 @@ bool HasWorkBehind(const HostWait& wait) {
 
 void Over(const HostWait& wait) { Raise(wait.stream->waits_over, wait.number); }
 
-// The stream goes on: what is behind the wait counts as launched now. The flag is set.
+// The stream goes on: what is behind the wait counts as launched now. The flag is set, or the
+// process drains.
 void Resume(const HostWait& wait) {
   Meter& meter = wait.gpu->meter;
   const bool work = HasWorkBehind(wait);
@@ -54,7 +56,12 @@ void Finish(HostWait* wait) {
     if (EnterGate(slot, gpu->gate, uint64_t{1} << gpu->index)) {
       Resume(*wait);
       slot->in_launch.store(0, std::memory_order_release);
-      Launched(slot, gpu);
+      if (gpu->after_launch.load(std::memory_order_relaxed)) {
+        SignalsHeld held;
+        StepOrPass(
+            gpu, Event{}, [](void*) {}, nullptr);
+      }
+      slot->prompt.End();
       break;
     }
     {
@@ -67,7 +74,13 @@ void Finish(HostWait* wait) {
       }
     }
     Want(gpu);
-    if (!Park(gpu)) break;
+    const auto over = [](void* passed) { Over(*static_cast<HostWait*>(passed)); };
+    const Parked parked = ParkOrPass(gpu, over, wait);
+    if (parked == Parked::kPassed) {
+      gpu->meter.let_pass.fetch_add(1);
+      Resume(*wait);
+    }
+    if (parked != Parked::kOpen) break;
   }
   Over(*wait);
   free(wait);

@@ -124,7 +124,7 @@ Cell* FindCell(Slot* slot, CUstream stream) {
   cell->handle = stream;
   cell->stream = record;
   cell->stamp.store(MarkedAtOnce(cell) ? kNoStamp : stamp, std::memory_order_relaxed);
-  cell->behind = 0;
+  cell->behind.store(0, std::memory_order_relaxed);
   cell->context = context;
   cell->sample_next = false;
   if (fresh) {
@@ -138,6 +138,12 @@ Cell* FindCell(Slot* slot, CUstream stream) {
     slot->cells.store(cell, std::memory_order_release);
   }
   return cell;
+}
+
+bool IsHeld(const Cell* cell) {
+  const Stream* stream = cell->stream;
+  return cell->behind.load(std::memory_order_relaxed) > stream->waits_over.load() &&
+         !stream->gone.load() && !stream->context->gone.load();
 }
 
 void Remember(Slot* slot, Cell* cell) {

@@ -50,7 +50,8 @@ struct alignas(64) Cell {
   bool sample_next = false;   // measure the next launch by itself
   uint32_t unsampled = 0;     // marked launches since one was measured so
   uint64_t unsampled_ns = 0;  // and what they were predicted to take
-  uint32_t behind = 0;        // the pending launches come after this wait of the stream
+  // The pending launches come after this wait of the stream.
+  std::atomic<uint32_t> behind{0};
   // As many launches of this cell, its first, are covered by a mark of another's.
   std::atomic<uint64_t> covering{0}, covered{0};
   Cell* next_in_bucket = nullptr;
@@ -127,6 +128,9 @@ Cell* FindCell(Slot* slot, CUstream stream);
 // Whether a launch into the cell's stream is to get its mark at once, on the slow side: behind a
 // wait for the host in a thread's default stream, where nobody else could record one.
 bool MarkedAtOnce(const Cell* cell);
+// Whether the pending launches are behind a wait for the host that is not over. Slot::cells_lock is
+// held.
+bool IsHeld(const Cell* cell);
 // The thread's next launch into the cell's stream finds it without a search.
 void Remember(Slot* slot, Cell* cell);
 // The next launch of this thread looks its cell up: the current context may have changed.

@@ -317,7 +317,7 @@ bool MarkPending(Cell* cell, Stream* stream, Mark& mark) {
     return true;
   }
   AddPending(cell, mark);
-  mark.behind = stream == cell->stream ? cell->behind : 0;
+  mark.behind = stream == cell->stream ? cell->behind.load(std::memory_order_relaxed) : 0;
   if (!RecordLocked(stream, mark)) {
     // The launch that fills the log asks for a mark again.
     if (cell->pending.load(std::memory_order_relaxed) == Cell::kLogSize) {
@@ -334,11 +334,23 @@ bool IsSampleDue(const Cell* cell, const Mark& mark) {
   return !mark.dense && (cell->unsampled >= kSampleLaunches || cell->unsampled_ns >= kSampleNs);
 }
 
+// IsHeld() of a cell of the slot, which others may give another stream; `unknown` where that cannot
+// be said now.
+bool IsHeldOf(Slot* slot, const Cell* cell, bool unknown) {
+  if (cell->behind.load(std::memory_order_relaxed) == 0) return false;
+  if (!slot->cells_lock.TryAcquire()) return unknown;
+  const bool held = IsHeld(cell);
+  slot->cells_lock.Release();
+  return held;
+}
+
 uint64_t PendingNs(const Gpu* gpu) {
   uint64_t ns = 0;
   for (Slot* s = FirstSlot(); s != nullptr; s = s->next) {
     for (Cell* c = s->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
-      if (c->gpu == gpu) ns += c->pending_ns.load(std::memory_order_relaxed);
+      if (c->gpu != gpu) continue;
+      const uint64_t pending = c->pending_ns.load(std::memory_order_relaxed);
+      if (pending != 0 && !IsHeldOf(s, c, false)) ns += pending;
     }
   }
   return ns;
@@ -572,12 +584,26 @@ bool Drained(Gpu* gpu) {
     }
     for (Cell* cell = slot->cells.load(); cell != nullptr; cell = cell->next) {
       if (cell->gpu != gpu || cell->pending.load(std::memory_order_relaxed) == 0) continue;
+      // What waits for the host needs no mark; and where that wait keeps the driver's queue full,
+      // the driver would take one only after it.
+      if (IsHeld(cell)) continue;
       if (!marks || !TryMark(cell, false, g_captures.load() > 0)) covered = false;
     }
     slot->cells_lock.Release();
   }
   if (marks) g_capture_lock.Release();
   return Harvest(gpu) && covered && ended() == ended_before;
+}
+
+bool HasWork(const Gpu* gpu) {
+  if (BusyStreams(gpu->meter) != 0) return true;
+  for (Slot* slot = FirstSlot(); slot != nullptr; slot = slot->next) {
+    for (Cell* c = slot->cells.load(std::memory_order_acquire); c != nullptr; c = c->next) {
+      if (c->gpu != gpu || c->pending.load(std::memory_order_relaxed) == 0) continue;
+      if (IsHeldOf(slot, c, true)) return true;
+    }
+  }
+  return false;
 }
 
 void CoverStream(Slot* slot, Cell* cell) {

@@ -73,6 +73,8 @@ void AwaitBacklog(Gpu* gpu);
 // collects. True when everything launched has finished, but for what is behind a wait for the host:
 // that wait does not end without the token.
 bool Drained(Gpu* gpu);
+// After that, gate closed: whether anything is in the driver's queues still, behind such a wait.
+bool HasWork(const Gpu* gpu);
 
 // Stream::beginning counts the caller: from here on other threads' launches into the stream wait
 // for it to begin (AwaitBegun()), and those under way have been made. As far as that takes no more

@@ -135,7 +135,7 @@ Work Begin(Gpu* gpu) {
   } else if (m.arena.in() > m.keep.load() &&
              (machine.phase() == Phase::kIdle || machine.phase() == Phase::kWaiting)) {
     // What waits for the host in the driver's queue may want it at any time.
-    if (gpu->meter.busy_streams.load() == 0) work = Work::kOut;
+    if (!HasWork(gpu)) work = Work::kOut;
   }
   if (work != Work::kNone) m.moving.store(true);
   return work;

@@ -15,6 +15,9 @@ using wire::Phase;
 
 // How long the GPU takes to come is measured once in so many hand-offs.
 constexpr uint32_t kArrivalsMeasured = 16;
+// The client thread has the lock for microseconds, and beside busy processors for some slices.
+constexpr Duration kLockLook = std::chrono::microseconds(50);
+constexpr Duration kHangs = std::chrono::milliseconds(50);
 
 // Says in this process's word what the machine has come to: before it is said to the backend.
 void SayWord(Gpu* gpu, Instant now) {
@@ -80,6 +83,22 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now, Says says) {
 void Step(Gpu* gpu, const Event& event) {
   Guard guard(gpu->lock);
   StepLocked(gpu, event, MonotonicNow());
+}
+
+bool StepOrPass(Gpu* gpu, const Event& event, void (*pass)(void*), void* argument) {
+  const Instant since = MonotonicNow();
+  while (!gpu->lock.TryAcquire()) {
+    SleepFor(kLockLook);
+    if (MonotonicNow() - since < kHangs) continue;
+    Guard guard(gpu->meter.waits_lock);
+    DrainLook looks = DrainLook::kLooks;
+    if (!gpu->look.compare_exchange_strong(looks, DrainLook::kPassed)) continue;
+    pass(argument);
+    return false;
+  }
+  StepLocked(gpu, event, MonotonicNow());
+  gpu->lock.Release();
+  return true;
 }
 
 void TakeToken(const wire::Token& token, int file) {

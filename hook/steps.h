@@ -15,6 +15,11 @@ void StepLocked(Gpu* gpu, const Event& event, Instant now, Says says = Says::kNo
 // Takes the lock, and the time.
 void Step(Gpu* gpu, const Event& event);
 
+// The same for a thread that the driver may be waiting for, as it does for host functions. Where
+// the client thread hangs in the driver with the lock, it calls pass(argument), under
+// Meter::waits_lock, and takes no step: false. The thread is to go on then, as a part of the drain.
+bool StepOrPass(Gpu* gpu, const Event& event, void (*pass)(void*), void* argument);
+
 // Takes a token that has come from the backend, with `file` where it was sent ahead; closes that.
 void TakeToken(const wire::Token& token, int file);
 

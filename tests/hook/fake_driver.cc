@@ -80,7 +80,8 @@ std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
 std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0}, g_late{0};
 std::vector<std::pair<Moment, int64_t>> g_kernels;  // when each begins, and how long it takes
 std::atomic<int> g_waits{0};                        // not over
-std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false};
+std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false},
+    g_full_channel{false};
 std::atomic<int> g_query_errors{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
@@ -261,6 +262,7 @@ FAKE_CONTROL bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end) {
   return true;
 }
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
+FAKE_CONTROL void fake_full_channel(bool on) { g_full_channel.store(on); }
 FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
 FAKE_CONTROL void fake_record_errors(int n) { g_record_errors.store(n); }
 FAKE_CONTROL void fake_stretch(int64_t ns) { g_stretched.store(ns); }
@@ -426,6 +428,15 @@ FAKE_API(cuEventRecord, (CUevent e, CUstream s)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   g_records.fetch_add(1);
+  // As with the real driver, where no more fits behind a wait for the host: until that is over.
+  const auto fits = [s] {
+    std::lock_guard look(g_mutex);
+    const FakeStream* in = StreamAt(s);
+    return in == nullptr || in->end.after == nullptr || in->end.after->over_at != 0;
+  };
+  while (g_full_channel.load() && !fits()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
   std::lock_guard lock(g_mutex);
   FakeEvent* event = g_events.Find(e);
   FakeStream* in = StreamAt(s);

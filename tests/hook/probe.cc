@@ -458,6 +458,9 @@ int main() {
     } else if (command == "release") {
       fake_release();
       Say("ok");
+    } else if (command == "full-channel") {  // marks behind a wait for the host wait for that
+      fake_full_channel(true);
+      Say("ok");
     } else if (command == "query-errors") {
       in >> n;
       fake_query_errors(static_cast<int>(n));

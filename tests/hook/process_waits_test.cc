@@ -77,6 +77,51 @@ TEST_F(HostWaits, ADrainThatWaitsForWhatIsBehindAHostFunctionEnds) {
   }
 }
 
+// The driver's queue for the GPU is full: it takes no mark behind the wait before that is over.
+TEST_F(HostWaits, AFullQueueBehindAHostFunctionKeepsTheTokenFromNobody) {
+  StartIdler();
+  WaitWithWorkBehind("function");
+  ASSERT_EQ(child_->Ask("full-channel"), "ok");
+  Drain();  // the host is not ready
+  ASSERT_EQ(child_->Ask("host-is-ready"), "ok");
+  ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
+  EXPECT_NE(child_->Ask("waits"), "0") << "went on without the token";
+  backend_->SendToken(2, 1, 60'000 * kMs);
+  for (int i = 0; i < 1000 && child_->Ask("waits") != "0"; ++i) usleep(1000);
+  EXPECT_EQ(child_->Ask("waits"), "0");
+}
+
+// What needs a mark waits by an event for the host function, whose thread would wait for the client
+// thread, which waits for the mark.
+TEST_F(HostWaits, AMarkThatWaitsForAHostFunctionDoesNotHoldItUp) {
+  for (const char* how : {"function", "callback", "value"}) {
+    SCOPED_TRACE(how);
+    StartIdler();
+    WaitWithWorkBehind(how);
+    ASSERT_EQ(child_->Ask("launch-after 1000"), "0");
+    ASSERT_EQ(child_->Ask("full-channel"), "ok");
+    backend_->SendToken(1, 2, 0);
+    usleep(50'000);
+    ASSERT_EQ(child_->Ask("host-is-ready"), "ok");
+    EXPECT_TRUE(backend_->WaitState([](const State& s) {
+      return (s.phase == Phase::kIdle || s.phase == Phase::kWaiting) && s.rev == 2;
+    }));
+    EXPECT_EQ(child_->Ask("waits"), "0");
+    child_.reset();
+  }
+}
+
+// The client thread hangs in the driver: the exit does not.
+TEST_F(HostWaits, AMarkThatTheDriverDoesNotTakeDoesNotHoldUpTheExit) {
+  StartIdler();
+  WaitWithWorkBehind("function");
+  ASSERT_EQ(child_->Ask("launch-after 1000"), "0");
+  ASSERT_EQ(child_->Ask("full-channel"), "ok");
+  backend_->SendToken(1, 2, 0);
+  usleep(50'000);
+  EXPECT_EQ(child_->Ask("exit"), "exiting");
+}
+
 TEST_F(HostWaits, AHostFunctionWithNothingBehindItNeedsNoToken) {
   StartIdler();
   ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
