@@ -231,6 +231,19 @@ BATON_API(cuStreamBeginCaptureToGraph_ptsz,
                       [&] { return real(stream, graph, nodes, edges, count, mode); });
 }
 
+// `callback`: CUgraphRecaptureCallback, which older headers lack.
+BATON_API(cuStreamBeginRecaptureToGraph,
+          (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void* callback, void* user)) {
+  BATON_REAL(cuStreamBeginRecaptureToGraph);
+  return BeginCapture(Legacy(stream), [&] { return real(stream, mode, graph, callback, user); });
+}
+
+BATON_API(cuStreamBeginRecaptureToGraph_ptsz,
+          (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void* callback, void* user)) {
+  BATON_REAL(cuStreamBeginRecaptureToGraph_ptsz);
+  return BeginCapture(PerThread(stream), [&] { return real(stream, mode, graph, callback, user); });
+}
+
 BATON_API(cuStreamEndCapture, (CUstream stream, CUgraph* graph)) {
   BATON_REAL(cuStreamEndCapture);
   return EndCapture(Legacy(stream), [&] { return real(stream, graph); });

@@ -28,6 +28,7 @@ constexpr uint64_t kSampleNs = 3'000'000;
 constexpr int64_t kClocksDiffer = 10'000;
 // Whoever sees the end of a mark sees it no later than this, as a rule: it waits for it.
 constexpr int64_t kEndSeenAfter = 50'000;
+constexpr Duration kCaptured = milliseconds(100);
 // A launch waits this long for the GPU to move before it is let pass.
 constexpr Duration kStall = milliseconds(20);
 
@@ -161,11 +162,14 @@ void PopMark(Stream* stream, uint32_t busy_streams, int64_t seen) {
 
 // True of an error that means that a context and its work are over. Any other error, like those of
 // a capture, says nothing about that.
+constexpr int kContained = 226, kExternalDevice = 911;  // older headers do not have them
 bool IsOver(CUresult r) {
   switch (static_cast<int>(r)) {
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case kContained:
+    case kExternalDevice:
     case CUDA_ERROR_UNKNOWN:
       return true;
     default:
@@ -205,8 +209,16 @@ void CollectFinished(Stream* stream, uint32_t busy_streams) {
   while (stream->count.load(std::memory_order_relaxed) > 0) {
     const int64_t asked = Nanos(MonotonicNow());
     const CUresult r = Drv<Fn::cuEventQuery>(stream->marks[stream->first].event);
-    // An event that the driver does not know any more went with its context.
-    if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && !IsOver(r)) {
+    // An event that the driver does not know any more went with its context; one that answers as
+    // part of a capture for so long was recorded in one that the hook did not see, and never ends.
+    const bool captured = r == CUDA_ERROR_CAPTURED_EVENT;
+    if (!captured) {
+      stream->captured_since = 0;
+    } else if (stream->captured_since == 0) {
+      stream->captured_since = asked;
+    }
+    const bool never = captured && asked - stream->captured_since > Nanos(kCaptured);
+    if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && !IsOver(r) && !never) {
       stream->unfinished_at = asked;
       break;
     }

@@ -60,7 +60,8 @@ struct Stream {
   // When its work ended, on the monotonic clock: between these. The GPU's events tell only how long
   // after each other marks ended; what binds them to this clock is who looked when.
   int64_t ended_from = 0, ended_by = 0;
-  int64_t unfinished_at = 0;  // the last look at which the oldest mark had not finished
+  int64_t unfinished_at = 0;   // the last look at which the oldest mark had not finished
+  int64_t captured_since = 0;  // since when it answers as part of a capture; 0: it does not
   // Of the mark that was measured for Meter::arrives: when its start was recorded, and how long
   // after that start the last finished mark ended; below zero: nothing is measured.
   int64_t arrives_at = 0, since_arrival = -1;

@@ -82,7 +82,7 @@ std::vector<std::pair<Moment, int64_t>> g_kernels;  // when each begins, and how
 std::atomic<int> g_waits{0};                        // not over
 std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false},
     g_full_channel{false};
-std::atomic<int> g_query_errors{0}, g_record_errors{0};
+std::atomic<int> g_query_errors{0}, g_query_code{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
 thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -263,7 +263,10 @@ FAKE_CONTROL bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end) {
 }
 FAKE_CONTROL void fake_no_op(bool on) { g_no_op.store(on); }
 FAKE_CONTROL void fake_full_channel(bool on) { g_full_channel.store(on); }
-FAKE_CONTROL void fake_query_errors(int n) { g_query_errors.store(n); }
+FAKE_CONTROL void fake_query_errors(int n, int code) {
+  g_query_code.store(code);
+  g_query_errors.store(n);
+}
 FAKE_CONTROL void fake_record_errors(int n) { g_record_errors.store(n); }
 FAKE_CONTROL void fake_stretch(int64_t ns) { g_stretched.store(ns); }
 FAKE_CONTROL void fake_come_late(int64_t ns) { g_late.store(ns); }
@@ -468,7 +471,7 @@ FAKE_API(cuEventQuery, (CUevent e)) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   if (g_query_errors.load() > 0 && g_query_errors.fetch_sub(1) > 0) {
-    return CUDA_ERROR_CAPTURED_EVENT;
+    return static_cast<CUresult>(g_query_code.load());
   }
   const FakeEvent* event = g_events.Find(e);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -20,9 +20,9 @@ int fake_waits();  // for the host, that are not over
 // Begin and end of the `i`th kernel; false: there are not so many.
 bool fake_kernel_ran(size_t i, int64_t* begin, int64_t* end);
 void fake_no_op(bool on);
-void fake_full_channel(bool on);   // a record behind a wait for the host waits for its end
-void fake_query_errors(int n);     // the next `n` queries fail as those of an event in a capture do
-void fake_record_errors(int n);    // the next `n` records fail for want of memory
+void fake_full_channel(bool on);          // a record behind a wait for the host waits for its end
+void fake_query_errors(int n, int code);  // the next `n` queries answer that
+void fake_record_errors(int n);           // the next `n` records fail for want of memory
 void fake_stretch(int64_t ns);     // the next kernel takes this long, whatever it took before
 void fake_come_late(int64_t ns);   // the GPU begins so late with what it is given next
 void fake_hold_destroys(bool on);  // a call that destroys something does so and does not return

@@ -462,8 +462,8 @@ int main() {
       fake_full_channel(true);
       Say("ok");
     } else if (command == "query-errors") {
-      in >> n;
-      fake_query_errors(static_cast<int>(n));
+      in >> n >> m;
+      fake_query_errors(static_cast<int>(n), static_cast<int>(m));
       Say("ok");
     } else if (command == "record-errors") {
       in >> n;

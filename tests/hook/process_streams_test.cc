@@ -87,7 +87,7 @@ TEST_F(HookProcess, AQueryThatFailsIsNotTakenForTheEndOfTheWork) {
   StartBackend();
   StartChild();
   ASSERT_EQ(child_->Ask("init"), "0");
-  ASSERT_EQ(child_->Ask("query-errors 5"), "ok");
+  ASSERT_EQ(child_->Ask("query-errors 5 907"), "ok");
   child_->Send("launch 300000000");
   ASSERT_TRUE(backend_->WaitPhase(Phase::kWaiting));
   backend_->SendToken(1, 1, 60'000 * kMs);
@@ -95,6 +95,19 @@ TEST_F(HookProcess, AQueryThatFailsIsNotTakenForTheEndOfTheWork) {
   const auto idle = backend_->WaitPhase(Phase::kIdle);
   ASSERT_TRUE(idle);
   EXPECT_GE(idle->held_ns, 300 * kMs);
+}
+
+// After such an error, of the memory or of a link, the program lives on, and its work does not.
+// What an event answers that was recorded in a capture is no end at first: see above.
+TEST_F(HookProcess, WorkThatNeverEndsKeepsTheTokenFromNobody) {
+  for (const char* code : {"214", "226", "700", "911", "907"}) {
+    SCOPED_TRACE(code);
+    StartIdler();
+    ASSERT_EQ(child_->Ask("launch 300000000000"), "0");
+    ASSERT_EQ(child_->Ask(std::string("query-errors 1000000 ") + code), "ok");
+    EXPECT_LT(Drain(), static_cast<int64_t>(2'000 * kMs));
+    child_.reset();
+  }
 }
 
 TEST_F(HookProcess, WorkWhoseMarkFailedIsStillWaitedFor) {
