@@ -322,6 +322,13 @@ void* Run(void*) {
 
   Duration backoff = kBackoffMin;
   Instant next_attempt{};
+  const auto put_off = [&](Instant now) {
+    // Jittered, so that a thousand processes do not come back as one.
+    const int64_t half = Nanos(backoff) / 2;
+    next_attempt =
+        now + Duration(half + static_cast<int64_t>(Random64() % static_cast<uint64_t>(half)));
+    backoff = backoff * 2 < kBackoffMax ? backoff * 2 : kBackoffMax;
+  };
   for (;;) {
     Instant until = kNever;
     Instant now = MonotonicNow();
@@ -329,11 +336,7 @@ void* Run(void*) {
       if (now >= next_attempt && Connect()) {
         next_attempt = kNever;
       } else if (now >= next_attempt || next_attempt == kNever) {
-        // Jittered, so that a thousand processes do not come back as one.
-        const int64_t half = Nanos(backoff) / 2;
-        next_attempt =
-            now + Duration(half + static_cast<int64_t>(Random64() % static_cast<uint64_t>(half)));
-        backoff = backoff * 2 < kBackoffMax ? backoff * 2 : kBackoffMax;
+        put_off(now);
       }
       if (g.fd.load() < 0) until = next_attempt;
     }
@@ -364,7 +367,8 @@ void* Run(void*) {
     if (g.fd.load() >= 0) {
       if (Receive() && LinkNow() == Link::kUp) backoff = kBackoffMin;
       if (g.fd.load() < 0) {
-        next_attempt = MonotonicNow() + (g.refused.load() ? kBackoffRefused : backoff);
+        put_off(MonotonicNow());
+        if (g.refused.load()) next_attempt = MonotonicNow() + kBackoffRefused;
       }
     }
   }

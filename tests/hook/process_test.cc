@@ -213,6 +213,19 @@ TEST_F(HookProcess, WhoseTicketIsRefusedIsToldByAnErrorAndOneSentence) {
   EXPECT_EQ(errors.find(said), errors.rfind(said)) << errors;
 }
 
+// It is heard each time, and then refused: a minute of that from many processes is no load.
+TEST_F(HookProcess, WhoseTicketIsRefusedAsksEverMoreSeldom) {
+  StartBackend();
+  backend_->RefuseTickets();
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  child_->Send("launch 1000");
+  ASSERT_TRUE(backend_->WaitHellos(8));  // 5, 10, 20 ... 200 ms apart
+  const int before = backend_->hellos();
+  usleep(1'000'000);
+  EXPECT_LE(backend_->hellos() - before, 12);  // 100 to 200 ms apart
+}
+
 TEST_F(HookProcess, WhoseTicketIsRefusedWhileItWaitsIsToldToo) {
   StartBackend();
   StartChild({{"BATON_TICKET_WAIT", "1"}});
