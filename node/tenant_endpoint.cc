@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
 
 #include "base/check.h"
@@ -21,6 +22,10 @@ using boost::asio::posix::stream_descriptor;
 using ErrorCodeAsio = boost::system::error_code;
 
 constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
+// exec closes the connection before the process is seen to be another program.
+constexpr std::array<Duration, 4> kExecLooks = {
+    std::chrono::milliseconds(1), std::chrono::milliseconds(10), std::chrono::milliseconds(100),
+    std::chrono::milliseconds(1000)};
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
@@ -542,7 +547,19 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   }
   if (client->reaping) return;
   if (!client->served) Forget(client);
+  LookForExec(client, 0);
   sink_.OnDown(client->number, wire::DownReason::kDisconnected);
+}
+
+void TenantEndpoint::LookForExec(const std::shared_ptr<Client>& client, size_t looks) {
+  if (client->peer.image == 0 || looks == kExecLooks.size()) return;
+  client->timer.expires_after(kExecLooks[looks]);
+  client->timer.async_wait([this, alive = alive_, client, looks](ErrorCodeAsio error) {
+    if (error || !*alive || client->connected || client->reaping) return;
+    const uint64_t image = ImageOf(client->peer.pid);
+    if (image != 0 && image != client->peer.image) return Reap(client);
+    LookForExec(client, looks + 1);
+  });
 }
 
 void TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {

@@ -142,5 +142,24 @@ TEST_F(Tenant, AGpuThatWaitsForTheHostHoldsNobodyUp) {
   EXPECT_EQ(Overlaps(device()), 0u);
 }
 
+// What was there before has ended, and what is there now has no need of the GPU.
+TEST_F(Tenant, AHolderThatBecomesAnotherProgramHoldsNobodyUp) {
+  StartCluster({.transport = Transport::kUnix});
+  const Pod& other = Start(Burn("other", "50", "100"));
+  PodOptions script;
+  script.name = "script";
+  script.request = "50";
+  script.command = {WAITING, "exec", "1500"};
+  Pod& pod = Start(script);
+  ASSERT_EQ(pod.Wait(seconds(20)), 0) << pod.Stderr();
+  const nlohmann::json said = pod.Report();
+  const Instant from(Duration(said.at("from_ns").get<int64_t>()));
+  const Instant to(Duration(said.at("to_ns").get<int64_t>()));
+  const Duration gap = LongestGap(RecordsOf(other, device()), from, to);
+  Figure("longest_gap_after_exec", static_cast<double>(Nanos(gap)) / 1e6, "ms");
+  EXPECT_LT(gap, milliseconds(500));
+  EXPECT_EQ(Overlaps(device()), 0u);
+}
+
 }  // namespace
 }  // namespace baton::bench

@@ -1,10 +1,14 @@
 // waiting function|value MILLISECONDS: makes a stream wait for the host for so long, with short
 // kernels before and behind the wait. Prints when the wait began and ended (CLOCK_MONOTONIC), as
 // JSON.
+// waiting exec MILLISECONDS: launches, and becomes a program that sleeps for so long.
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "base/time.h"
@@ -52,6 +56,16 @@ int main(int argc, char** argv) {
     Check(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
   };
   for (int i = 0; i < 20; ++i) launch(10'000);
+  if (std::strcmp(argv[1], "exec") == 0) {
+    const auto from = baton::Nanos(baton::MonotonicNow());
+    const long long ns = std::atoll(argv[2]) * 1'000'000;
+    std::printf("{\"from_ns\": %lld, \"to_ns\": %lld}\n", static_cast<long long>(from),
+                static_cast<long long>(from + ns));
+    std::fflush(stdout);
+    const std::string seconds = std::to_string(static_cast<double>(ns) / 1e9);
+    execlp("sleep", "sleep", seconds.c_str(), nullptr);
+    return 1;
+  }
   if (value) {
     Check(WaitValue(stream, reinterpret_cast<CUdeviceptr>(word), 1, CU_STREAM_WAIT_VALUE_GEQ),
           "cuStreamWaitValue32");
