@@ -26,6 +26,9 @@ constexpr Duration kLeaveBefore = microseconds(300);
 constexpr int kLeaveNeededMax = 10'000;
 // A probe that ends this soon found the GPU idle already.
 constexpr Duration kProbeGrace = microseconds(200);
+// A stuck drain is one at the latest after so much more than what drains took of late.
+constexpr Duration kDrainsMost = std::chrono::seconds(2);
+constexpr int kReopenDoublings = 5;
 // So long a thread that is woken for a single launch may take.
 constexpr Duration kSingleWait = milliseconds(2);
 
@@ -256,12 +259,14 @@ void ClientMachine::Settle(Instant now, const Observation& seen) {
   if (phase_ == Phase::kWaiting) waiting_since_ = now;
   probing_ = overtime_ = false;
   stuck_reopen_ = options_.stuck_reopen;
+  reopened_ = 0;
   changed_ = true;
 }
 
 void ClientMachine::OnFinished(Instant now, const Observation& seen) {
   if (phase_ == Phase::kDraining) {
     const bool left = leave_.now;
+    drains_ = Min(Max(now - drain_since_, drains_ - drains_ / 8), kDrainsMost);
     Settle(now, seen);
     if (left && phase_ == Phase::kIdle) {
       last_active_ = now;
@@ -298,7 +303,8 @@ Duration ClientMachine::IdleAfter() const {
 }
 
 Duration ClientMachine::StuckAfter(const Observation& seen) const {
-  return Max(stuck_after_, 4 * seen.longest);
+  const Duration after = Max(stuck_after_, Max(4 * seen.longest, 2 * drains_));
+  return after * (1 << Min(reopened_, kReopenDoublings));
 }
 
 // The gate closes early by the predicted backlog, so that the drain ends about when the quota
@@ -330,6 +336,7 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       }
     }
   } else if (phase_ == Phase::kDraining && seen.parked > 0) {
+    if (seen.busy_ns != busy_seen_) parked_since_ = kNever;  // something has ended
     if (parked_since_ != kNever && now - parked_since_ >= StuckAfter(seen)) {
       // Work on the GPU waits for a launch that is parked here. Still the holder, and charged.
       phase_ = Phase::kHolding;
@@ -339,6 +346,7 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
       deadline_ = now + stuck_reopen_;
       last_active_ = now;
       stuck_reopen_ = Min(stuck_reopen_ * 2, Duration(std::chrono::seconds(1)));
+      ++reopened_;
       changed_ = true;
     }
   }
@@ -349,6 +357,7 @@ void ClientMachine::OnTimer(Instant now, const Observation& seen) {
   } else if (parked_since_ == kNever) {
     parked_since_ = now;
   }
+  busy_seen_ = seen.busy_ns;
   // A launch that was parked when the gate closed for good, or during a reconnect.
   if (phase_ == Phase::kIdle && seen.parked > 0 && gated_ && !unmanaged_) OnParked(now);
 

@@ -32,8 +32,9 @@ struct ClientOptions {
   // Used until Attached says otherwise.
   Duration heartbeat = std::chrono::milliseconds(100);
   Duration open_after = std::chrono::seconds(2);
-  // A drain in which launches have been parked for so long waits for one of them (or four times the
-  // longest kernel seen, if that is more): the gate reopens for `stuck_reopen`, doubling.
+  // A drain in which launches have been parked, and nothing has ended, for so long waits for one of
+  // them (or four times the longest kernel seen, or twice what drains took of late, if that is
+  // more): the gate reopens for `stuck_reopen`. Both double with each reopening.
   Duration stuck_after = std::chrono::milliseconds(50);
   Duration stuck_reopen = std::chrono::milliseconds(5);
   // A gang's the backend reopens, who sees all its ranks; this is for when it cannot.
@@ -195,6 +196,9 @@ class ClientMachine {
   Instant unmanaged_since_{};
   Instant next_heartbeat_ = kNever;
   Duration stuck_reopen_{0};
+  int reopened_ = 0;        // how often in this hold
+  Duration drains_{0};      // what drains took of late, after the gate closed for the last time
+  uint64_t busy_seen_ = 0;  // Observation::busy_ns
   uint64_t launches_seen_ = 0;
   uint64_t launches_before_ = 0;  // this hold
   Duration handoff_{0};           // to the token of epoch_; 0: not known

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace baton::scheduler {
+namespace {
+
+// Clients may be wrong about their work, above all where it waits for another launch.
+constexpr Duration kWorkMost = std::chrono::seconds(2);
+constexpr uint32_t kReopenDoublings = 6;
+
+}  // namespace
 
 void Members::Enlist(uint32_t c, Instant joined_at) {
   Client& client = roster_.client(c);
@@ -72,6 +79,7 @@ void Members::SendToAll() {
 }
 
 void Members::Leave(uint32_t c) {
+  token_.drained_at = turn_.now;
   roster_.client(c).part = Client::Part::kNone;
   auto& members = token_.members;
   members.erase(std::remove(members.begin(), members.end(), c), members.end());
@@ -94,7 +102,7 @@ void Members::WatchDrain() {
       if (options_.drain_kill) turn_.Emit(KillClient{client.id});
     }
   }
-  if (holder.gang || token_.deadline + options_.drain_reopen > now || !Stuck()) return;
+  if (holder.gang || !Stuck() || ReopenAt() > now) return;
   if (next_.may_begin() && !CallBack()) return;
   token_.Reopen(now + options_.quota_min);
   SendToAll();
@@ -127,6 +135,22 @@ bool Members::Stuck() const {
                      [this](uint32_t c) { return roster_.client(c).parked(); });
 }
 
+// Work that only takes its time is not stuck: that of all of them, one after the other, as they
+// said, and what such drains took of late. More work comes with each reopening, so each waits for
+// longer.
+Instant Members::ReopenAt() const {
+  Duration work{0};
+  for (const uint32_t c : token_.members) {
+    const Client& client = roster_.client(c);
+    if (client.draining) work += std::max(Duration(0), client.done_at - token_.deadline);
+  }
+  const Instant done_at = token_.deadline + std::min(work, kWorkMost);
+  const uint32_t doublings = std::min(token_.reopened, kReopenDoublings);
+  const Duration usual(roster_.pod(token_.pod).overrun_ns);
+  const Duration patience = std::max(options_.drain_reopen, std::min(2 * usual, kWorkMost));
+  return std::max(done_at, token_.drained_at) + patience * (1 << doublings);
+}
+
 Instant Members::wakeup() const {
   Instant at = kNever;
   for (const uint32_t c : token_.members) {
@@ -137,7 +161,7 @@ Instant Members::wakeup() const {
     }
   }
   if (!roster_.pod(token_.pod).gang && Stuck() && !(next_.recalled() && next_.may_begin())) {
-    at = std::min(at, token_.deadline + options_.drain_reopen);
+    at = std::min(at, ReopenAt());
   }
   return at;
 }

@@ -52,6 +52,8 @@ class Members {
   using Client = Roster::Client;
 
   bool Stuck() const;
+  // When a drain that is stuck then is taken to be so.
+  Instant ReopenAt() const;
   bool CallBack();
 
   const SchedulerOptions& options_;

@@ -48,6 +48,8 @@ struct Token {
   Instant renew_at = kNever;    // when to decide about an extension
   Instant ended_at = kNever;    // when it first closed; a reopening does not set it back
   Instant let_on_at = kNever;   // when it was last let on
+  Instant drained_at{};         // when one of its clients last drained
+  uint32_t reopened = 0;        // how often
   Instant claimed_at = kNever;  // a client claimed to hold it, which nobody can check
   Duration quota{0};
   Duration waited{0};     // what the pod did before it
@@ -81,6 +83,7 @@ struct Token {
   }
   void Reopen(Instant until) {
     stage = Stage::kReopened;
+    ++reopened;
     deadline = until;
   }
   void LetOn(Instant now, Instant until) {

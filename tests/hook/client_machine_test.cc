@@ -411,7 +411,7 @@ TEST_F(ClientLaws, ADrainThatWaitsForAParkedLaunchReopensForLongerEachTime) {
     const Instant closed = now_;
     Pass(seconds(1));
     ASSERT_EQ(machine_.phase(), Phase::kHolding);
-    EXPECT_EQ(now_ - closed, milliseconds(50));
+    EXPECT_EQ(now_ - closed, milliseconds(50 << i));
     EXPECT_TRUE(last_.open);
     EXPECT_EQ(last_.state.epoch, 1u);
     const Instant opened = now_;
@@ -420,6 +420,35 @@ TEST_F(ClientLaws, ADrainThatWaitsForAParkedLaunchReopensForLongerEachTime) {
     EXPECT_GT(now_ - opened, open);
     open = now_ - opened;
   }
+}
+
+// Several threads' work takes long, or waits for that of other processes, and ends all the same.
+TEST_F(ClientLaws, ADrainInWhichWorkEndsIsNotStuck) {
+  Hold();
+  Pass(seconds(1), true);
+  Park();
+  for (int i = 0; i < 20; ++i) {
+    Pass(milliseconds(40));
+    seen_.busy_ns += 1'000'000;
+    ASSERT_EQ(machine_.phase(), Phase::kDraining);
+  }
+}
+
+TEST_F(ClientLaws, WhatDrainsTookOfLateIsNoStuckDrain) {
+  Hold();
+  Token(1, 2, milliseconds(0));
+  Pass(milliseconds(300));
+  Do(EventKind::kFinished);
+  ASSERT_NE(machine_.phase(), Phase::kDraining);
+  Park();
+  Token(2, 1, milliseconds(20));
+  Token(2, 2, milliseconds(0));
+  ASSERT_EQ(machine_.phase(), Phase::kDraining);
+  Park();
+  Pass(milliseconds(500));
+  EXPECT_EQ(machine_.phase(), Phase::kDraining);
+  Pass(milliseconds(200));
+  EXPECT_EQ(machine_.phase(), Phase::kHolding);
 }
 
 TEST_F(ClientLaws, ALongKernelIsNoStuckDrain) {
