@@ -68,6 +68,7 @@ scheduler::Measured Holds::Said(const Party& who, Instant said, const wire::Stat
       party.lane->meter.Sent(end, token, gpu.meter.watches(token.epoch));
       gpu.meter.Sent(end, token);
     }
+    if (next.over_at != kNever) party.lane->meter.Over(next.token.epoch, next.held);
   }
   return measured;
 }

@@ -133,6 +133,12 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
     const auto behind = guarantee_.Behind();
     if (!behind) break;
     if (!Allowed(*behind, now)) continue;
+    // A gang that is ranked is as far behind: whose deadline is first goes, or one that naps, and
+    // so is behind again and again, would keep the gang's other GPUs waiting for good.
+    const auto gang = FirstOf(
+        ranked_, now, [this](Slot slot) { return guarantee_.MustGo(slot); },
+        [this](Slot a, Slot b) { return guarantee_.GoesBefore(a, b); });
+    if (gang && guarantee_.GoesBefore(*gang, *behind)) return gang;
     // What it had for its request's sake is no debt of its fair share beyond what it may be behind
     // by: else it lives by its request alone for as long as others that nap leave it too little
     // slack.
@@ -194,6 +200,12 @@ Instant FairQueue::MayGoAt(Slot slot) const {
 
 Instant FairQueue::LimitFullAt(Slot slot) const {
   return pods_[slot].bucket.FullAt(pods_[slot].RateOver(options_.limit_window));
+}
+
+void FairQueue::DelayLimit(Slot slot, Instant full_at, Instant now) {
+  if (full_at <= LimitFullAt(slot)) return;
+  QueuedPod& pod = pods_[slot];
+  pod.bucket.Fill(pod.RateOver(options_.limit_window), now, full_at);
 }
 
 bool FairQueue::Urgent(Slot slot) {

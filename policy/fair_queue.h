@@ -122,6 +122,8 @@ class FairQueue {
   Duration Allowance(Slot slot, Instant now) const;
   // When the limit allows all that it ever allows at once, if the pod does not hold until then.
   Instant LimitFullAt(Slot slot) const;
+  // It does not before that: what the pod has used elsewhere counts.
+  void DelayLimit(Slot slot, Instant full_at, Instant now);
   // What the pod is owed in held time; negative: it is ahead.
   Duration Lag(Slot slot) { return fluid_.Lag(slot); }
   // Its entitlement among the pods active now; 0 while it is not active.

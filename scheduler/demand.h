@@ -27,9 +27,11 @@ class Demand {
   }
   // Nobody waits, of idle priority neither.
   bool nobody_waits() const { return waiting_ + idle_waiting_ == 0; }
-  // Somebody for whom a token of the pod must be back soon waits, or may come any moment.
+  // Somebody for whom a token of the pod must be back soon waits, or may come any moment; or its
+  // limit pays for all the time that it keeps it.
   bool contended(uint32_t pod) const {
-    return waiting_ + resting_ > 0 || roster_.pod(pod).idle_priority();
+    const Roster::Pod& holder = roster_.pod(pod);
+    return waiting_ + resting_ > 0 || holder.idle_priority() || holder.limited;
   }
   // Nobody with a request holds or rests, nor did a moment ago, and no gang waits. Whether a single
   // pod may go before those of idle priority is the queue's to say.

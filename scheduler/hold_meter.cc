@@ -49,6 +49,10 @@ void HoldMeter::Kept(const wire::Token& token) {
   if (token.epoch > epoch_ && token.rev == 1) kept_epoch_ = token.epoch;
 }
 
+void HoldMeter::Over(uint64_t epoch, Duration held) {
+  if (Measures(epoch)) held_ = std::max(held, Duration(1));
+}
+
 bool HoldMeter::Ends(const wire::State& state) const {
   return state.seq > seq_ && IsDrained(state.phase) && state.epoch == epoch_ && state.rev == rev_ &&
          sent_at_ != kNever;

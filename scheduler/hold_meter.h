@@ -43,6 +43,9 @@ class HoldMeter {
   // `token` is kept from the client: of this grant it holds nothing, until it is passed on after
   // all.
   void Kept(const wire::Token& token);
+  // What was passed on just now of `epoch`, which the client was sent ahead, it has held for so
+  // long and drained, as it has said before.
+  void Over(uint64_t epoch, Duration held);
   // The client's State has come in. How long it has held the token of state.epoch, which has
   // drained; 0: it does not say so, or nobody here knows. The same with every later State, until it
   // says otherwise, is sent another grant, or takes more than a second to answer a Token that

@@ -40,6 +40,7 @@ void Line::Add(uint32_t index, const policy::ShareSpec& spec, Instant limit_full
                  added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways, limit_full_at);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
   wanting_.SetTeam(index, spec.team);
+  roster_.pod(index).limited = spec.limit < policy::kWhole;
   if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec, limit_full_at);
 }
 
@@ -55,6 +56,7 @@ void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, Instant limit_
 void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   Pod& pod = roster_.pod(index);
   wanting_.SetTeam(index, spec.team);
+  pod.limited = spec.limit < policy::kWhole;
   const bool idle = spec.priority == policy::Priority::kIdle;
   if (idle && pod.idle_priority()) idle_queue_.Update(pod.idle_slot, AmongIdle(spec), turn_.now);
   if (idle == pod.idle_priority()) {
@@ -74,6 +76,7 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   if (idle) {
     AddIdle(index, spec, queue_.LimitFullAt(index));
   } else {
+    queue_.DelayLimit(index, idle_queue_.LimitFullAt(pod.idle_slot), turn_.now);
     idle_queue_.Remove(pod.idle_slot);
     pod.idle_slot = Roster::kNobody;
   }

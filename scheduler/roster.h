@@ -68,6 +68,7 @@ class Roster {
     bool gang = false;
     bool gang_waits = false;  // as its coordinator says
     bool held_back = false;   // stands aside (PodHeldBack)
+    bool limited = false;     // below the whole GPU
     bool owed_much = false;   // GangView has it, and `rank`
     bool saturating = false;  // its last token ended with more to do
     struct {

@@ -31,7 +31,8 @@ Laws::Laws(WorldState& world, const Node& node)
     hostile_here_ |= pod.hostile;
     fair_ &= pod.arrives == Duration(0) && pod.leaves >= plan.length;
     for (const uint32_t g : pod.gpus) {
-      gpus_[g].longest_kernel = std::max(gpus_[g].longest_kernel, pod.LongestKernel());
+      gpus_[g].longest_kernel =
+          std::max(gpus_[g].longest_kernel, pod.LongestKernel() * pod.processes);
     }
   }
   calm_ &= !gangs_here_ && !hostile_here_;

@@ -61,7 +61,9 @@ void Node::Began(const scheduler::Handover::Next& next, Instant at) {
   if (!guards_.empty()) guards_[q.gpu].Began(world_.now, q.index, next.token);
   if (next.gone) return;
   for (const wire::Token& token : next.Passed()) NotePassed(q, token, at);
-  if (next.over_at != kNever) SetKeeps(q, false, at + next.held);
+  if (next.over_at == kNever) return;
+  SeenOf(q).meter.Over(next.token.epoch, next.held);
+  SetKeeps(q, false, at + next.held);
 }
 
 std::optional<scheduler::Measured> Node::Said(const Process& p, const wire::State& state) {
