@@ -44,9 +44,15 @@ bool Reconciler::HoldsRoom(const Entry& entry) const {
   return !bound.empty() && entry.pod && entry.pod->uid == bound && entry.pod->end == PodEnd::kNone;
 }
 
-bool Reconciler::IsOutdated(const Entry& entry, const devmgr::PodRequest& request) const {
-  return p_.assumed.Has(entry.key) && p_.in_flight.MayBeBound(entry.key).empty() &&
-         !p_.assumed.IsCurrent(entry.key, request);
+void Reconciler::ReleaseOutdated(const Entry& entry) {
+  const std::string& key = entry.key;
+  if (!p_.assumed.Has(key) || !p_.in_flight.MayBeBound(key).empty()) return;
+  if (!p_.assumed.IsCurrent(key, entry.request()) ||
+      !p_.view.WhyOff(entry.needs(), p_.assumed.PlaceOf(key).node).empty()) {
+    p_.assumed.Release(key);
+  } else {
+    static_cast<void>(p_.assumed.Rebook(entry.request()));
+  }
 }
 
 void Reconciler::Reconcile(Entry& entry, const CoreNow& now) {
@@ -159,7 +165,7 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     // What was decided before a restart goes on, where there is room still.
     p_.assumed.Restore(pod.request, *pod.prepared, pod.uid);
   }
-  if (IsOutdated(entry, pod.request)) p_.assumed.Release(key);
+  ReleaseOutdated(entry);
   if (p_.assumed.Has(key)) {
     Bind(entry, pod, pod.gpu);
     return;
@@ -229,6 +235,10 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
     p_.reasons.Set(key, {"Invalid", share.wrong});
     return false;
   }
+  if (!share.child_wrong.empty()) {
+    p_.reasons.Set(key, {"Invalid", "its pod was created with " + share.child_wrong});
+    return true;
+  }
   if (share.foreign) {
     p_.reasons.Set(key, child != nullptr ? WhatItsSchedulerSays(*child)
                                          : Reason{kWaitingForScheduler, "its pod is created next"});
@@ -240,23 +250,20 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
     // What was decided before a restart goes on, where there is room still.
     p_.assumed.Restore(share.request, *share.placement, share.uid);
   }
-  if (IsOutdated(entry, share.request)) p_.assumed.Release(key);
+  ReleaseOutdated(entry);
   if (p_.assumed.Has(key)) return false;
   AwaitRoom(entry, waited, now_.at);
   return true;
 }
 
-void Reconciler::ReconcileSharePod(Entry& entry, bool waited) {
+void Reconciler::ReconcileSharePod(const Entry& entry, bool waited) {
   const std::string& key = entry.key;
-  Share& share = *entry.share;
+  const Share& share = *entry.share;
   const Pod* child = entry.pod && entry.pod->owner == share.uid ? &*entry.pod : nullptr;
   // One that is gone counts no more, but has the name until its object goes.
   const Pod* gone = child != nullptr && child->end == PodEnd::kGone ? child : nullptr;
   if (gone != nullptr) child = nullptr;
-  // A child that is there keeps its limits, whatever the SharePod says since.
   if (child != nullptr && ReplaceOutdated(entry, *child)) return;
-  const auto& resources = child != nullptr ? child->request.resources : share.resources;
-  if (share.request.resources != resources) share.request.resources = resources;
   if (child == nullptr && share.finished) return;
   const bool waits = PlaceSharePod(entry, child, gone, waited);
   const bool bound = child != nullptr && !child->node.empty();
@@ -471,7 +478,7 @@ bool Reconciler::IsOfBefore(const Entry& entry) const {
   // needs.
   return HasOtherTemplate(share, child) ||
          (child.node.empty() && p_.in_flight.MayBeBound(entry.key).empty() &&
-          LimitsOf(child.request.resources) != LimitsOf(share.resources));
+          LimitsOf(child.request.resources) != LimitsOf(share.made.resources));
 }
 
 bool Reconciler::ReplaceOutdated(const Entry& entry, const Pod& child) {

@@ -67,13 +67,14 @@ class Reconciler {
  private:
   // Who the room of an assumed pod is for is still there.
   bool HoldsRoom(const Entry& entry) const;
-  // What was decided is not what is asked for now, and nothing speaks against deciding again.
-  bool IsOutdated(const Entry& entry, const devmgr::PodRequest& request) const;
+  // Of an assumed pod that asks for something else since: its place has what it takes now, or goes
+  // where that is not there and nothing speaks against deciding again.
+  void ReleaseOutdated(const Entry& entry);
   // Takes part in rounds, unless the API server has rejected it and it is not tried again yet.
   void AwaitRoom(const Entry& entry, bool waited, Instant now);
 
   void ReconcilePod(const Entry& entry, bool waited);
-  void ReconcileSharePod(Entry& entry, bool waited);
+  void ReconcileSharePod(const Entry& entry, bool waited);
   // Places the SharePod where it has no place. True: it has to wait.
   bool PlaceSharePod(const Entry& entry, const Pod* child, const Pod* gone, bool waited);
   // True: something was sent.

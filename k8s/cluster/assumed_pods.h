@@ -46,6 +46,14 @@ class AssumedPods {
   bool IsCurrent(const std::string& key, const devmgr::PodRequest& request) const {
     return IsCurrent(request, PlaceOf(key));
   }
+  // It takes this much of its node now, beside GPUs. False: the node has not that much left, and it
+  // has no place any more.
+  bool Rebook(const devmgr::PodRequest& request) {
+    const devmgr::PlacedPod placed = *view_.cluster().Find(request.name);
+    if (SameOfHost(placed.request, request)) return true;
+    view_.Release(request.name);
+    return view_.Assume(request, placed.placement).has_value();
+  }
   // Gives its room to others.
   void Release(const std::string& key) { view_.Release(key); }
   // Nothing is left of the name.

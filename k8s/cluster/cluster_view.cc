@@ -37,6 +37,10 @@ devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement
   return request;
 }
 
+bool SameOfHost(const devmgr::PodRequest& a, const devmgr::PodRequest& b) {
+  return a.cpu_milli == b.cpu_milli && a.memory_mib == b.memory_mib && a.resources == b.resources;
+}
+
 bool HasParts(const devmgr::Placement& placement) {
   return std::any_of(placement.vgpus.begin(), placement.vgpus.end(),
                      [](const devmgr::Vgpu& vgpu) { return !spec::ByToken(vgpu.mode); });
@@ -203,16 +207,28 @@ void ClusterView::SetPod(const SeenPod& pod) {
     // What SetTeam() has said stands until the pod says something else than before.
     if (known->second.request.team != pod.request.team) SetTeam(pod.key, pod.request.team);
     known->second.request = pod.request;
-    return;
+  } else {
+    if (known != here_.end()) RemovePod(pod.key);
+    const devmgr::PlacedPod* assumed = cluster_.Find(pod.key);
+    if (assumed != nullptr && !(pod.placement && SamePlace(*pod.placement, assumed->placement))) {
+      Release(pod.key);
+    }
+    here_[pod.key] = pod;
+    nodes_[pod.node].pods.insert(pod.key);
+    if (!IsBooked(pod.key)) Touch(pod.node);
   }
-  if (known != here_.end()) RemovePod(pod.key);
-  const devmgr::PlacedPod* assumed = cluster_.Find(pod.key);
-  if (assumed != nullptr && !(pod.placement && SamePlace(*pod.placement, assumed->placement))) {
-    Release(pod.key);
+  // What it takes of its node beside GPUs counts as it says, at once: it may be resized there.
+  const devmgr::PlacedPod* booked = cluster_.Find(pod.key);
+  if (booked == nullptr || SameOfHost(booked->request, pod.request)) return;
+  devmgr::PlacedPod resized = *booked;
+  resized.request.cpu_milli = pod.request.cpu_milli;
+  resized.request.memory_mib = pod.request.memory_mib;
+  resized.request.resources = pod.request.resources;
+  changed_ = true;
+  // Of a GPU that is no more there it may not be booked again.
+  if (!cluster_.Delete(pod.key) || !cluster_.Adopt(resized.request, resized.placement)) {
+    Touch(pod.node);
   }
-  here_[pod.key] = pod;
-  nodes_[pod.node].pods.insert(pod.key);
-  if (!IsBooked(pod.key)) Touch(pod.node);
 }
 
 void ClusterView::BookAsSeen() {

@@ -52,7 +52,8 @@ class ClusterView {
   std::string SetGpuNode(const Json& gpu_node);
   void RemoveGpuNode(const std::string& name);
 
-  // A pod was seen. Where it is bound, what was decided about it is confirmed or replaced.
+  // A pod was seen. Where it is bound, what was decided about it is confirmed or replaced, and what
+  // it takes of its node beside GPUs is what it says.
   void SetPod(const SeenPod& pod);
   void RemovePod(const std::string& key);
   // Books bound pods at the sizes that they were seen with last, for who follows another's
@@ -136,6 +137,8 @@ class ClusterView {
 
 // The request of a pod that has that place: its shares and memory are those of the placement.
 devmgr::PodRequest RequestAt(devmgr::PodRequest request, const devmgr::Placement& placement);
+// Both take the same of their node beside GPUs.
+bool SameOfHost(const devmgr::PodRequest& a, const devmgr::PodRequest& b);
 // Of at least one GPU a part has to be made before the pod comes (modes mig and mps).
 bool HasParts(const devmgr::Placement& placement);
 // The same parts of the same GPUs.

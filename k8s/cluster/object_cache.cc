@@ -23,6 +23,7 @@ GpuCharge ChargeAt(const GpuPod& gpu, const devmgr::Placement& placement,
 bool Entry::IsWanted() const {
   if (share && !share->deleting) {
     if (share->finished || share->foreign || !share->wrong.empty()) return false;
+    if (!share->child_wrong.empty()) return false;
     return !pod || (pod->owner == share->uid && !pod->deleting && pod->end == PodEnd::kNone);
   }
   return pod && pod->owner.empty() && pod->ours && pod->takes_room && !pod->deleting &&
@@ -96,6 +97,7 @@ ObjectCache::Update ObjectCache::SetPod(Json object, std::vector<std::string>* t
                                  entry.pod->needs != pod.needs || entry.pod->gpu != pod.gpu);
   entry.pod = std::move(pod);
   if (KeepSize(entry)) update.new_spec = true;
+  if (FollowChild(entry)) update.new_spec = true;
   UpdateGang(entry);
   queue_.Add(entry.key);
   return update;
@@ -115,6 +117,13 @@ bool ObjectCache::KeepSize(Entry& entry) const {
   ResizeShare(options_, sized, share);
   SetPriority(share);
   return true;
+}
+
+bool ObjectCache::FollowChild(Entry& entry) {
+  if (!entry.share) return false;
+  Share& share = *entry.share;
+  const bool child = entry.pod && entry.pod->owner == share.uid && entry.pod->end != PodEnd::kGone;
+  return TakeFromChild(child ? &*entry.pod : nullptr, share);
 }
 
 ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::string>* troubles) {
@@ -142,7 +151,8 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
     share.needs = std::move(entry.share->needs);
     share.may_move = entry.share->may_move;
     share.request = std::move(entry.share->request);
-    share.resources = std::move(entry.share->resources);
+    share.made = std::move(entry.share->made);
+    share.child_wrong = std::move(entry.share->child_wrong);
     share.template_hash = std::move(entry.share->template_hash);
     share.foreign = entry.share->foreign;
   } else {
@@ -151,6 +161,7 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
   }
   SetPriority(share);
   entry.share = std::move(share);
+  FollowChild(entry);
   UpdateGang(entry);
   queue_.Add(entry.key);
   return update;
@@ -166,6 +177,7 @@ Entry* ObjectCache::RemoveMissingPod(const ObjectName& name, const std::string& 
   Entry* entry = Find(name.Text());
   if (entry == nullptr || !entry->pod || entry->pod->uid != uid) return nullptr;
   entry->pod.reset();
+  FollowChild(*entry);
   UpdateGang(*entry);
   queue_.Add(entry->key);
   return entry;

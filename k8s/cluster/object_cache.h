@@ -115,6 +115,8 @@ class ObjectCache {
   // The SharePod has the size that its child was made with, whatever its flavors say since. True:
   // that is another one than was known.
   bool KeepSize(Entry& entry) const;
+  // What the SharePod needs of its node is what its child says. True: that is something else.
+  static bool FollowChild(Entry& entry);
   // Keeps the gangs up to date, and queues the others of a gang that changes.
   void UpdateGang(const Entry& entry);
   void LeaveGang(const std::string& key);

@@ -401,14 +401,42 @@ void ReadChild(const PodOptions& options, Share& share) {
   }
   share.may_move = !share.foreign && MayMove(*child, *gpu);
   share.gpu = *std::move(gpu);
-  share.needs = *std::move(needs);
   share.request = share.gpu.request;
   share.request.name = NameOf(share.object).Text();
   share.request.node_labels.clear();
-  share.resources = OtherResources(*child);
-  share.request.resources = share.resources;
+  share.made = {share.request.cpu_milli, share.request.memory_mib, OtherResources(*child),
+                *std::move(needs)};
   share.has_child = true;
   share.priority_class = TextAt(*child, "spec/priorityClassName");
+  TakeFromChild(nullptr, share);
+}
+
+bool TakeFromChild(const Pod* child, Share& share) {
+  if (!share.has_child) return false;
+  HostNeeds host = share.made;
+  std::string wrong;
+  if (child != nullptr) {
+    const devmgr::PodRequest& is = child->request;
+    // What cannot be read of its GPUs is made right, or the SharePod's word counts.
+    if (child->gpu.asks()) {
+      host.cpu_milli = is.cpu_milli;
+      host.memory_mib = is.memory_mib;
+      if (child->ours) {
+        host.needs = child->needs;
+        wrong = child->wrong;
+      }
+    }
+    host.resources = is.resources;
+  }
+  devmgr::PodRequest& request = share.request;
+  const HostNeeds before{request.cpu_milli, request.memory_mib, request.resources, share.needs};
+  if (before == host && share.child_wrong == wrong) return false;
+  request.cpu_milli = host.cpu_milli;
+  request.memory_mib = host.memory_mib;
+  request.resources = std::move(host.resources);
+  share.needs = std::move(host.needs);
+  share.child_wrong = std::move(wrong);
+  return true;
 }
 
 }  // namespace baton::k8s

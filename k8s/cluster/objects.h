@@ -79,6 +79,15 @@ struct Pod {
   std::vector<uint32_t> ended;
 };
 
+// What a pod takes of its node beside GPUs, and which nodes it may go to.
+struct HostNeeds {
+  uint32_t cpu_milli = 0;
+  uint64_t memory_mib = 0;
+  std::map<std::string, uint64_t> resources;
+  PodNeeds needs;
+  friend bool operator==(const HostNeeds&, const HostNeeds&) = default;
+};
+
 struct Share {
   Json object;              // with what its flavors say filled in
   Json unfilled = nullptr;  // as it was before that; null where nothing was filled in
@@ -101,9 +110,12 @@ struct Share {
   std::string priority_class;
   std::string wrong;
   GpuPod gpu;
+  HostNeeds made;  // of a child that is made now
+  // As `made`, or as its child says that is there: what admits a pod may add to it (defaults of a
+  // LimitRange, containers, a RuntimeClass's overhead, a selector of its namespace).
   PodNeeds needs;
   devmgr::PodRequest request;
-  std::map<std::string, uint64_t> resources;  // that a child would take which is made now
+  std::string child_wrong;  // why that cannot be read of the child
 };
 
 // Leaves of a Pod of the API what ReadPod() and those who use a Pod look at. Most pods of a cluster
@@ -119,6 +131,9 @@ Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* tr
 Share ReadShare(Json object, const PodOptions& options, const spec::Flavors& sized,
                 std::vector<std::string>* troubles);
 void ReadChild(const PodOptions& options, Share& share);
+// Takes what it needs of its node from its child, which is there and has not ended; null: there is
+// none. True: that is something else than before.
+bool TakeFromChild(const Pod* child, Share& share);
 // The same with other flavors `sized`.
 void ResizeShare(const PodOptions& options, const spec::Flavors& sized, Share& share);
 // By which a SharePod's child was sized, as far as it says so.

@@ -257,6 +257,7 @@ Reply World::CreatePod(Json pod) {
                    "the integer value of priority must not be provided in pod spec");
   }
   pod["spec"]["priority"] = value;
+  if (admit) admit(pod);
   return store_.Create(Of(resources::kPods), kSpace, std::move(pod), false);
 }
 

@@ -108,6 +108,8 @@ class World {
   bool IsBound(const std::string& pod);
   // What the API server answers such writes with from now on; status 0: it carries them out.
   void Refuse(WriteKind kind, ApiError error);
+  // What it makes of a pod that is created: admission.
+  std::function<void(Json& pod)> admit;
   // What is wrong with the cluster as the API has it; empty: nothing. Overbooked GPUs, pods on two
   // nodes, pods of the highest class that had to go for others.
   std::string Wrong();

@@ -1,0 +1,135 @@
+// The binder's core: children that are not what their SharePod's template says, for admission has
+// added to them, and pods that change after.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "k8s/binder/core.h"
+#include "tests/k8s/binder/core_fixture.h"
+#include "tests/k8s/binder/objects.h"
+#include "tests/k8s/binder/world.h"
+
+namespace baton::k8s::testing {
+namespace {
+
+Json CpuOf(const char* cpu) { return {{"status", {{"allocatable", {{"cpu", cpu}}}}}}; }
+
+Json Zone(const char* zone) { return {{"metadata", {{"labels", {{"zone", zone}}}}}}; }
+
+std::string Node(World& world, const std::string& pod) {
+  const auto found = world.Get(resources::kPods, pod);
+  return found ? TextAt(*found, "spec/nodeName") : "gone";
+}
+
+uint32_t BookedCpu(World& world, const std::string& pod) {
+  const devmgr::PlacedPod* placed = world.core().cluster().Find("team/" + pod);
+  return placed == nullptr ? 0 : placed->request.cpu_milli;
+}
+
+// A LimitRange's default, a container that a webhook adds, a RuntimeClass's overhead.
+TEST(CoreAdmission, ChildGoesWhereThatOfItIsFreeWhichItAsksFor) {
+  const std::vector<Json> additions = {
+      {{"containers",
+        Json::array({{{"name", "main"}, {"resources", {{"requests", {{"cpu", "8"}}}}}}})}},
+      {{"containers",
+        Json::array({{{"name", "main"}},
+                     {{"name", "proxy"}, {"resources", {{"requests", {{"cpu", "8"}}}}}}})}},
+      {{"overhead", {{"cpu", "7500m"}}}}};
+  for (const Json& addition : additions) {
+    SCOPED_TRACE(addition.dump());
+    World world(1, Options());
+    world.admit = [&](Json& pod) {
+      // What is there already stays.
+      const Json before = pod["spec"]["containers"][0];
+      pod["spec"].merge_patch(addition);
+      Json& main = pod["spec"]["containers"][0];
+      Json merged = before;
+      merged.merge_patch(main);
+      main = merged;
+    };
+    world.AddNode("n1", 1, 80'000, CpuOf("2"));
+    world.AddShare("a", {{"request", "60"}});
+    ASSERT_TRUE(world.Settle());
+    ASSERT_TRUE(world.Get(resources::kPods, "a"));
+    EXPECT_EQ(Node(world, "a"), "");
+    EXPECT_TRUE(world.core().cluster().pods().empty()) << "it holds room where it cannot go";
+    EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "Unschedulable");
+    world.AddNode("n2", 1, 80'000, CpuOf("16"));
+    ASSERT_TRUE(world.Settle());
+    EXPECT_EQ(Node(world, "a"), "n2");
+    EXPECT_GE(BookedCpu(world, "a"), 8'000u);
+    EXPECT_EQ(StatusText(world, "a", "node"), "n2");
+    // The same after a restart.
+    world.Restart();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_GE(BookedCpu(world, "a"), 8'000u);
+    EXPECT_EQ(world.wrong(), "");
+  }
+}
+
+TEST(CoreAdmission, ChildGoesWhereItsOwnSelectorSays) {
+  World world(1, Options());
+  world.admit = [](Json& pod) { pod["spec"]["nodeSelector"]["zone"] = "b"; };
+  world.AddNode("n1", 1, 80'000, Zone("a"));
+  world.AddShare("a", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "");
+  EXPECT_TRUE(world.core().cluster().pods().empty());
+  world.AddNode("n2", 1, 80'000, Zone("b"));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "n2");
+  // Another pod of it is made as the first one was.
+  world.Delete(resources::kPods, "a");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "n2");
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(CoreAdmission, ChildWithNeedsThatCannotBeHonouredHoldsNoRoom) {
+  World world(1, Options());
+  world.admit = [](Json& pod) {
+    if (TextAt(pod, "metadata/name") != "a") return;
+    pod["spec"]["topologySpreadConstraints"] = {{{"whenUnsatisfiable", "DoNotSchedule"}}};
+  };
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "");
+  const Json placed = ConditionOf(world, "a", "Placed");
+  EXPECT_EQ(TextAt(placed, "reason"), "Invalid");
+  EXPECT_NE(TextAt(placed, "message").find("topologySpreadConstraints"), std::string::npos);
+  EXPECT_NE(MessageOf(world, "a").find("topologySpreadConstraints"), std::string::npos);
+  world.AddShare("b", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "b"), "n1");
+}
+
+TEST(CoreAdmission, PodThatIsResizedOnItsNodeTakesWhatItAsksForNow) {
+  World world(1, Options());
+  world.AddNode("n1", 1, 80'000, CpuOf("4"));
+  const auto spec = [](const char* cpu, const char* share) {
+    return Json{{"containers", Json::array({{{"name", "main"},
+                                             {"resources",
+                                              {{"requests", {{"cpu", cpu}}},
+                                               {"limits", {{"baton.dev/gpu-share", share}}}}}}})}};
+  };
+  world.AddPod("p", {}, {}, spec("1", "30"));
+  ASSERT_TRUE(world.Settle());
+  ASSERT_EQ(Node(world, "p"), "n1");
+  world.Patch(resources::kPods, "p", {{"spec", spec("3500m", "30")}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(BookedCpu(world, "p"), 3'500u);
+  world.AddPod("q", {}, {}, spec("1", "20"));
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "q"), "");
+  world.Patch(resources::kPods, "p", {{"spec", spec("2", "30")}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "q"), "n1");
+  EXPECT_EQ(BookedCpu(world, "p"), 2'000u);
+}
+
+}  // namespace
+}  // namespace baton::k8s::testing
