@@ -348,9 +348,11 @@ void Core::Impl::OnFailure(const Entry& entry, const Write& write, const WriteRe
   }
   const bool patches = write.kind == WriteKind::kPatchPod;
   if (patches && uncertain) in_flight_.SetInDoubt(key, write.uid);
-  // A PodDisruptionBudget keeps the pod where it is: others are looked for.
-  if (write.kind == WriteKind::kEvict && error.reason == kDisruptionBudget) {
-    rounds_.SpareVictim(key, write.uid, now_.at + options_.spare_for);
+  // It keeps the pod where it is: others are looked for.
+  if (write.kind == WriteKind::kEvict && RefusesEviction(error, retries_.failures(key) + 1)) {
+    rounds_.SpareVictim(key, write.uid, now_.at + options_.spare_for, error.message);
+    // Of a budget that is no trouble.
+    if (error.reason != kDisruptionBudget) troubles_.push_back(key + ": " + error.message);
     return;
   }
   const bool of_pod = write.kind == WriteKind::kBind || patches ||

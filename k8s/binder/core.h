@@ -52,7 +52,8 @@ struct CoreOptions : PodOptions {
   Duration retry_min = std::chrono::milliseconds(200);
   Duration retry_max = std::chrono::seconds(60);
   uint32_t evictions_max = 64;  // preempted pods that have not gone yet
-  // A pod that a PodDisruptionBudget keeps is not chosen to go again for so long.
+  // A pod of which the API server refuses the eviction (a PodDisruptionBudget, a policy) is not
+  // chosen to go again for so long.
   Duration spare_for = std::chrono::seconds(30);
 };
 
@@ -63,7 +64,7 @@ enum class WriteKind : uint8_t {
   kBind,          // POST pods/binding
   kPatchPod,      // merge patch of metadata
   kPodCondition,  // strategic patch of pods/status
-  kEvict,         // POST pods/eviction, only if it has this uid: 429 where a budget is against it
+  kEvict,         // POST pods/eviction, only if it has this uid: RefusesEviction()
   kDeletePod,     // only if it has this uid; its own grace period
   kSelectNode,    // merge patch of a PersistentVolumeClaim, `claim`: where its volume is to be made
 };

@@ -15,6 +15,16 @@ bool IsUncertain(const ApiError& error) {
          error.status >= 500;
 }
 
+bool RefusesEviction(const ApiError& error, uint32_t failures) {
+  constexpr uint32_t kStays = 6;
+  if (error.reason == kDisruptionBudget) return true;
+  if (error.status >= 500) {
+    return failures >= kStays ||
+           error.message.find("more than one PodDisruptionBudget") != std::string::npos;
+  }
+  return !IsUncertain(error) && !error.not_found() && !error.conflict();
+}
+
 AfterFailure Classify(WriteKind kind, const ApiError& error) {
   if (IsUncertain(error)) return AfterFailure::kRetry;
   const bool creates = kind == WriteKind::kCreateChild;
@@ -40,6 +50,11 @@ void Retries::Later(const std::string& key, Instant now, Duration at_least) {
   Name& name = names_[key];
   name.at = now + std::max(BackoffAfter(name.failures++, options_),
                            std::min(at_least, options_.retry_max));
+}
+
+uint32_t Retries::failures(const std::string& key) const {
+  const auto it = names_.find(key);
+  return it == names_.end() ? 0 : it->second.failures;
 }
 
 void Retries::WaitForNewer(const std::string& key, Instant now) {

@@ -30,6 +30,10 @@ enum class AfterFailure : uint8_t {
   kReject,        // the API server does not take it as it is
 };
 AfterFailure Classify(WriteKind kind, const ApiError& error);
+// The API server keeps the pod where it is: a budget, two of them, a policy. `failures`: of writes
+// of the name, one after the other, with this one. What may be a fault of the API server's own is
+// such a refusal only where it stays.
+bool RefusesEviction(const ApiError& error, uint32_t failures);
 // Nobody knows whether the write was carried out, or the next one may succeed.
 bool IsUncertain(const ApiError& error);
 
@@ -40,6 +44,8 @@ class Retries {
   // Nothing is tried before; kAlways: at once.
   Instant at(const std::string& key) const;
   void Later(const std::string& key, Instant now, Duration at_least);
+  // How many have failed since one succeeded.
+  uint32_t failures(const std::string& key) const;
   void WaitForNewer(const std::string& key, Instant now);
   void SetAt(const std::string& key, Instant at) { names_[key].at = at; }
   void Now(const std::string& key);

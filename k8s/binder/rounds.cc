@@ -97,8 +97,8 @@ void Rounds::Learn(const std::string& key, const devmgr::PodRequest& request) {
 }
 
 bool Rounds::RunIfDue(Instant now) {
-  for (const auto& [pod, until] : spared_) {
-    if (until.second <= now && !waiting_.empty()) p_.queue.RequestRound();
+  for (const auto& [pod, spared] : spared_) {
+    if (spared.until <= now && !waiting_.empty()) p_.queue.RequestRound();
   }
   const bool changed = p_.queue.round_requested();
   if (now < next_round_ || (!changed && !seeks_)) return false;
@@ -210,11 +210,11 @@ void Rounds::Run(Instant now) {
   const std::vector<devmgr::WaitingPod> pods = WaitingPods(&needs);
   std::erase_if(spared_, [&](const auto& pod) {
     const Entry* entry = p_.objects.Find(pod.first);
-    return pod.second.second <= now || entry == nullptr || !entry->pod ||
-           entry->pod->uid != pod.second.first;
+    return pod.second.until <= now || entry == nullptr || !entry->pod ||
+           entry->pod->uid != pod.second.uid;
   });
   devmgr::RoundOptions options = p_.options.round;
-  for (const auto& [pod, until] : spared_) options.spared.insert(pod);
+  for (const auto& [pod, spared] : spared_) options.spared.insert(pod);
   std::vector<devmgr::Reservation> for_moves = moves_.Keep(waiting_);
   // A preemption's victims are on the node that is kept for it.
   std::erase_if(for_moves, [&](const auto& kept) { return preemptions_.Find(kept.holder); });
@@ -337,11 +337,16 @@ bool Rounds::DropReservation(const std::string& pod) {
   return std::erase_if(kept_, [&](const auto& r) { return r.holder == pod; }) > 0;
 }
 
-void Rounds::SpareVictim(const std::string& key, const std::string& uid, Instant until) {
-  spared_[key] = {uid, until};
+void Rounds::SpareVictim(const std::string& key, const std::string& uid, Instant until,
+                         const std::string& why) {
+  Spared& spared = spared_[key] = {uid, until, "", why};
   if (!preemptions_.IsVictim(key, uid)) return;
-  StopPreemption(std::string(preemptions_.PreemptorOf(key)));
+  spared.pod = preemptions_.PreemptorOf(key);
+  StopPreemption(spared.pod);
   p_.queue.RequestRound();
+  if (const Entry* entry = p_.objects.Find(spared.pod)) {
+    p_.events.Add(*entry, true, "EvictionRefused", "Preempting", key + " stays: " + why);
+  }
 }
 
 void Rounds::Preempt(const devmgr::Proposal& proposal) {
@@ -386,6 +391,11 @@ void Rounds::ExplainSome(Instant now) {
       if (!refused.withheld.empty()) why += "; " + refused.withheld;
     } else {
       std::string besides = refused.withheld;
+      for (const auto& [victim, spared] : spared_) {
+        if (spared.pod != key) continue;
+        besides += fmt::format("{}{} stays, for its eviction was refused: {}",
+                               besides.empty() ? "" : "; ", victim, spared.why);
+      }
       if (refused.moves) {
         devmgr::Names kept;
         for (const devmgr::Reservation& other : kept_) {
@@ -413,8 +423,8 @@ Instant Rounds::next(Instant now) const {
     next = std::max(now, next_round_);
   }
   // Who was spared may go then.
-  for (const auto& [pod, until] : spared_) {
-    if (!waiting_.empty()) next = std::min(next, std::max(until.second, now));
+  for (const auto& [pod, spared] : spared_) {
+    if (!waiting_.empty()) next = std::min(next, std::max(spared.until, now));
   }
   if (!refused_.empty()) {
     next = std::min(next, std::max(refused_.begin()->first.first, now + p_.options.round_interval));

@@ -58,8 +58,10 @@ class Rounds {
   void VolumesChanged();
   // It has a place, and waits there for its volumes.
   void AwaitVolumes(const std::string& key) { claimants_.insert(key); }
-  // A victim may not go for now, because of a PodDisruptionBudget: the preemption ends.
-  void SpareVictim(const std::string& key, const std::string& uid, Instant until);
+  // A victim may not go for now, as the API server says: the preemption ends, and the pod that it
+  // was for says `why`.
+  void SpareVictim(const std::string& key, const std::string& uid, Instant until,
+                   const std::string& why);
   // A pod was seen on its node: only such a pod can be preempted.
   void PodBound(int32_t priority);
 
@@ -101,6 +103,13 @@ class Rounds {
     bool sought = false;  // in vain: who might go for it
     Instant explained_at = kAlways;
   };
+  // A pod of which the API server has refused the eviction.
+  struct Spared {
+    std::string uid;
+    Instant until;
+    std::string pod;  // for which it was to go
+    std::string why;
+  };
   // What the last round said of one that waits.
   struct Refused {
     Reason reason;
@@ -138,8 +147,8 @@ class Rounds {
   bool seeks_again_ = false;         // and since it began to, something has changed
   int32_t refused_priority_ = INT32_MIN;  // the highest of those that the last round refused
   std::vector<devmgr::Reservation> kept_;
-  std::map<std::string, GpuCharge> charged_;                       // by namespace, in this round
-  std::map<std::string, std::pair<std::string, Instant>> spared_;  // uid, and until when
+  std::map<std::string, GpuCharge> charged_;  // by namespace, in this round
+  std::map<std::string, Spared> spared_;      // by key
   // To be explained, by when: first those that say nothing of the kind yet, then those that were
   // explained the longest ago.
   std::map<std::pair<Instant, std::string>, Refused> refused_;

@@ -384,6 +384,76 @@ TEST(CorePreemption, NobodyOfAGangGoesForAnotherOfIt) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+// By two budgets, by a policy, by a webhook that does not answer.
+const ApiError kRefusals[] = {
+    {500,
+     "InternalError",
+     "This pod has more than one PodDisruptionBudget, which the eviction "
+     "subresource does not support.",
+     {}},
+    {500, "InternalError", "failed calling webhook \"policy\": no endpoints available", {}},
+    {403, "Forbidden", "ValidatingAdmissionPolicy 'stays' denied request", {}},
+    {422, "Invalid", "a policy is against it", {}}};
+
+TEST(CorePreemption, OthersGoWhereTheApiServerRefusesToEvictOne) {
+  for (const ApiError& refusal : kRefusals) {
+    SCOPED_TRACE(refusal.message);
+    World world(1, Options());
+    world.AddClass("high", 1'000);
+    world.AddNode("n1", 1);
+    world.AddNode("n2", 1);
+    world.AddShare("a", {{"request", "100"}});
+    world.AddShare("b", {{"request", "100"}});
+    ASSERT_TRUE(world.Settle());
+    world.Refuse(WriteKind::kEvict, refusal, "a");
+    world.AddShare("urgent", {{"request", "100"}}, {{"priorityClassName", "high"}});
+    for (int i = 0; i < 3; ++i) {
+      (void)world.Settle(std::chrono::seconds(15));
+      world.Reap();
+    }
+    EXPECT_TRUE(world.IsBound("urgent"));
+    EXPECT_TRUE(world.IsBound("a"));
+    EXPECT_FALSE(world.IsBound("b"));
+    EXPECT_EQ(world.wrong(), "");
+  }
+}
+
+TEST(CorePreemption, WhoWaitsSaysWhoseEvictionWasRefusedAndWhy) {
+  for (const ApiError& refusal : kRefusals) {
+    SCOPED_TRACE(refusal.message);
+    World world(1, Options());
+    world.AddClass("high", 1'000);
+    world.AddNode("n1", 1);
+    world.AddPod("low", {{"baton.dev/gpu-share", "100"}});
+    ASSERT_TRUE(world.Settle());
+    world.Refuse(WriteKind::kEvict, refusal);
+    world.AddPod("urgent", {{"baton.dev/gpu-share", "100"}}, {}, {{"priorityClassName", "high"}});
+    // Others may have what is free meanwhile.
+    (void)world.Settle(std::chrono::seconds(25));
+    EXPECT_NE(MessageOf(world, "urgent").find("team/low stays"), std::string::npos)
+        << MessageOf(world, "urgent");
+    EXPECT_NE(MessageOf(world, "urgent").find(refusal.message), std::string::npos);
+    const auto told =
+        std::count_if(world.notes().begin(), world.notes().end(), [&](const Note& note) {
+          return note.reason == "EvictionRefused" && note.warning &&
+                 TextAt(note.about, "metadata/name") == "urgent" &&
+                 note.text.find(refusal.message) != std::string::npos;
+        });
+    EXPECT_EQ(told, 1);
+    const std::vector<std::string> troubles = world.core().TakeTroubles();
+    EXPECT_TRUE(std::any_of(troubles.begin(), troubles.end(), [&](const std::string& trouble) {
+      return trouble.find(refusal.message) != std::string::npos;
+    }));
+    // Once it may go it goes.
+    world.Refuse(WriteKind::kEvict, {});
+    (void)world.Settle(std::chrono::minutes(1));
+    world.Reap();
+    ASSERT_TRUE(world.Settle());
+    EXPECT_TRUE(world.IsBound("urgent"));
+    EXPECT_EQ(world.wrong(), "");
+  }
+}
+
 TEST(CorePreemption, PriorityClassCreatedLaterCounts) {
   World world(1, Options());
   world.AddNode("n1", 1);

@@ -111,6 +111,22 @@ TEST(Retries, FailuresAreClassifiedByWriteAndStatus) {
   }
 }
 
+TEST(Retries, EvictionIsRefusedOnlyWhereAskingAgainIsInVain) {
+  const auto refuses = [](int status, const char* reason, uint32_t failures) {
+    return RefusesEviction({status, reason, "", {}}, failures);
+  };
+  EXPECT_TRUE(refuses(429, kDisruptionBudget, 1));
+  EXPECT_TRUE(refuses(403, "Forbidden", 1));
+  EXPECT_TRUE(refuses(422, "Invalid", 1));
+  EXPECT_TRUE(refuses(500, "InternalError", 20));
+  EXPECT_FALSE(refuses(500, "InternalError", 1)) << "it may be over soon";
+  EXPECT_FALSE(refuses(429, "TooManyRequests", 20));
+  EXPECT_FALSE(refuses(401, "Unauthorized", 20));
+  EXPECT_FALSE(refuses(0, "NoAnswer", 20));
+  EXPECT_FALSE(refuses(404, "NotFound", 1));
+  EXPECT_FALSE(refuses(409, "Conflict", 1));
+}
+
 TEST(InFlight, OneWriteAtATimeAndABindingStaysPossible) {
   InFlight in_flight;
   in_flight.SendBinding(kPodName, "u", {"n1", {}}, Json::object());

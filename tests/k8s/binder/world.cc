@@ -135,7 +135,9 @@ void World::Carry(Way& way) {
   const auto hits = [&](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
   WriteResult result;
   result.id = way.write.id;
-  if (const auto refused = refused_.find(way.write.kind); refused != refused_.end()) {
+  auto refused = refused_.find({way.write.kind, way.write.name.name});
+  if (refused == refused_.end()) refused = refused_.find({way.write.kind, ""});
+  if (refused != refused_.end()) {
     result.error = refused->second;
   } else if (hits(faults.lost_writes)) {
     result.error = {0, "", "connection refused", {}};
@@ -391,9 +393,9 @@ std::vector<Json> World::All(const Resource& resource) {
   return all;
 }
 
-void World::Refuse(WriteKind kind, ApiError error) {
-  refused_.erase(kind);
-  if (error.status != 0) refused_.emplace(kind, std::move(error));
+void World::Refuse(WriteKind kind, ApiError error, const std::string& name) {
+  refused_.erase({kind, name});
+  if (error.status != 0) refused_.emplace(std::pair(kind, name), std::move(error));
 }
 
 bool World::IsBound(const std::string& pod) {

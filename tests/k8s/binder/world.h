@@ -106,8 +106,9 @@ class World {
   std::optional<Json> Get(const Resource& resource, const std::string& name);
   std::vector<Json> All(const Resource& resource);
   bool IsBound(const std::string& pod);
-  // What the API server answers such writes with from now on; status 0: it carries them out.
-  void Refuse(WriteKind kind, ApiError error);
+  // What the API server answers such writes with from now on, of that name or, empty, of any;
+  // status 0: it carries them out.
+  void Refuse(WriteKind kind, ApiError error, const std::string& name = "");
   // What it makes of a pod that is created: admission.
   std::function<void(Json& pod)> admit;
   // What is wrong with the cluster as the API has it; empty: nothing. Overbooked GPUs, pods on two
@@ -148,7 +149,7 @@ class World {
   std::unique_ptr<CoreFeed> leader_;
   std::unique_ptr<CoreFeed> standby_;  // null: there is none
   CoreNow now_;
-  std::map<WriteKind, ApiError> refused_;
+  std::map<std::pair<WriteKind, std::string>, ApiError> refused_;
   std::vector<Way> ways_;
   std::vector<Note> notes_;
   uint64_t writes_ = 0;
