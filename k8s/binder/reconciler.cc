@@ -132,15 +132,16 @@ bool Reconciler::DeleteUnwanted(const Entry& entry) {
   return true;
 }
 
-void Reconciler::AwaitRoom(const Entry& entry, bool waited, Instant now) {
-  if (p_.retries.IsRejected(entry.key)) {
-    p_.reasons.Set(entry.key, p_.retries.rejection(entry.key));
-    if (const Instant until = p_.retries.rejected_until(entry.key); now < until) {
-      p_.queue.AddAt(until, entry.key);
-      return;
-    }
-  }
-  p_.rounds.Await(entry, waited);
+bool Reconciler::IsRejected(const Entry& entry) {
+  if (!p_.retries.IsRejected(entry.key)) return false;
+  p_.reasons.Set(entry.key, p_.retries.rejection(entry.key));
+  const Instant until = p_.retries.rejected_until(entry.key);
+  if (now_.at < until) p_.queue.AddAt(until, entry.key);
+  return now_.at < until;
+}
+
+void Reconciler::AwaitRoom(const Entry& entry, bool waited) {
+  if (!IsRejected(entry)) p_.rounds.Await(entry, waited);
 }
 
 void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
@@ -159,7 +160,7 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
     }
     return;
   }
-  if (!pod.ours || pod.deleting || pod.gated || !pod.takes_room) return;
+  if (!pod.ours || pod.deleting || !pod.gates.empty() || !pod.takes_room) return;
   if (!p_.assumed.Has(key) && pod.prepared && !p_.retries.IsRejected(key) &&
       VolumesAllow(entry, pod.prepared->node) && p_.resizes.Allows(entry, *pod.prepared)) {
     // What was decided before a restart goes on, where there is room still.
@@ -174,7 +175,7 @@ void Reconciler::ReconcilePod(const Entry& entry, bool waited) {
   if (!pod.wrong.empty()) {
     p_.reasons.Set(key, {"Invalid", pod.wrong});
   } else {
-    AwaitRoom(entry, waited, now_.at);
+    AwaitRoom(entry, waited);
   }
   ShowReason(entry);
   SendCondition(entry, pod);
@@ -191,6 +192,7 @@ void Reconciler::SendCondition(const Entry& entry, const Pod& pod) {
 namespace {
 
 constexpr const char* kWaitingForScheduler = "WaitingForScheduler";
+constexpr const char* kSchedulingGated = "SchedulingGated";
 
 // Why a pod that another scheduler places has no node yet.
 Reason WhatItsSchedulerSays(const Pod& child) {
@@ -244,6 +246,13 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
                                          : Reason{kWaitingForScheduler, "its pod is created next"});
     return true;
   }
+  if (!entry.gates().empty()) {
+    // Whoever opens them wants to see its pod first.
+    p_.reasons.Set(key, {kSchedulingGated, fmt::format("waiting for scheduling gates to open: {}",
+                                                       fmt::join(entry.gates(), ", "))});
+    if (child == nullptr) static_cast<void>(IsRejected(entry));
+    return true;
+  }
   if (!p_.assumed.Has(key) && share.placement && !(child == nullptr && share.was_bound) &&
       !p_.retries.IsRejected(key) && VolumesAllow(entry, share.placement->node) &&
       p_.resizes.Allows(entry, *share.placement)) {
@@ -252,7 +261,7 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
   }
   ReleaseOutdated(entry);
   if (p_.assumed.Has(key)) return false;
-  AwaitRoom(entry, waited, now_.at);
+  AwaitRoom(entry, waited);
   return true;
 }
 
@@ -294,10 +303,11 @@ void Reconciler::ReconcileSharePod(const Entry& entry, bool waited) {
     DeleteLost(entry, *gone);
   } else if (assumed) {
     SendChild(entry, child);
-  } else if (waits && !entry.pod && (share.foreign || p_.rounds.NeedsChildFirst(key)) &&
+  } else if (waits && !entry.pod &&
+             (share.foreign || !share.gates.empty() || p_.rounds.NeedsChildFirst(key)) &&
              now_.at >= p_.retries.rejected_until(key)) {
     p_.in_flight.Send(entry.name, WriteKind::kCreateChild, "", MakeChild(p_.options, share));
-  } else if (waits && child != nullptr && !share.foreign) {
+  } else if (waits && child != nullptr && !share.foreign && child->gates.empty()) {
     SendCondition(entry, *child);
   }
 }
@@ -515,7 +525,7 @@ void Reconciler::ShowReason(const Entry& entry) {
   const Reason& shown = p_.reasons.shown(entry.key);
   if (shown == p_.retries.rejection(entry.key)) {
     p_.events.Add(entry, true, shown.kind, "Binding", shown.text);
-  } else if (shown.kind == kWaitingForScheduler) {
+  } else if (shown.kind == kWaitingForScheduler || shown.kind == kSchedulingGated) {
     return;  // nothing is wrong
   } else if (shown.kind == "PodGone") {
     p_.events.Add(entry, true, shown.kind, "Replacing", shown.text);

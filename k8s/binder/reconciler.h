@@ -70,8 +70,10 @@ class Reconciler {
   // Of an assumed pod that asks for something else since: its place has what it takes now, or goes
   // where that is not there and nothing speaks against deciding again.
   void ReleaseOutdated(const Entry& entry);
-  // Takes part in rounds, unless the API server has rejected it and it is not tried again yet.
-  void AwaitRoom(const Entry& entry, bool waited, Instant now);
+  // The API server has rejected it, which is why it waits. True: it is not tried again yet.
+  bool IsRejected(const Entry& entry);
+  // Takes part in rounds, unless IsRejected().
+  void AwaitRoom(const Entry& entry, bool waited);
 
   void ReconcilePod(const Entry& entry, bool waited);
   void ReconcileSharePod(const Entry& entry, bool waited);

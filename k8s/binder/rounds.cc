@@ -25,7 +25,8 @@ uint64_t SinceOf(const Json& object) {
 bool WantsPlace(const Entry& entry) {
   if (!entry.share || entry.share->deleting) return entry.IsWanted();
   const Share& share = *entry.share;
-  return !share.finished && !share.foreign && share.wrong.empty() && !entry.HasLastingPod();
+  return !share.finished && !share.foreign && share.wrong.empty() && entry.gates().empty() &&
+         !entry.HasLastingPod();
 }
 
 // How long to rest after a round that placed so many pods and refused none. To place a pod takes

@@ -23,11 +23,11 @@ GpuCharge ChargeAt(const GpuPod& gpu, const devmgr::Placement& placement,
 bool Entry::IsWanted() const {
   if (share && !share->deleting) {
     if (share->finished || share->foreign || !share->wrong.empty()) return false;
-    if (!share->child_wrong.empty()) return false;
+    if (!share->child_wrong.empty() || !gates().empty()) return false;
     return !pod || (pod->owner == share->uid && !pod->deleting && pod->end == PodEnd::kNone);
   }
   return pod && pod->owner.empty() && pod->ours && pod->takes_room && !pod->deleting &&
-         !pod->gated && pod->wrong.empty();
+         pod->gates.empty() && pod->wrong.empty();
 }
 
 bool Entry::HasEnded() const {
@@ -153,6 +153,7 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
     share.request = std::move(entry.share->request);
     share.made = std::move(entry.share->made);
     share.child_wrong = std::move(entry.share->child_wrong);
+    share.gates = std::move(entry.share->gates);
     share.template_hash = std::move(entry.share->template_hash);
     share.foreign = entry.share->foreign;
   } else {

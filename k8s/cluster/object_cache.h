@@ -37,6 +37,11 @@ struct Entry {
   const devmgr::PodRequest& request() const { return share ? share->request : pod->request; }
   const PodNeeds& needs() const { return share ? share->needs : pod->needs; }
   const GpuPod& gpu() const { return share ? share->gpu : pod->gpu; }
+  // Of its pod, or of the one that is made next.
+  const std::vector<std::string>& gates() const {
+    const bool child = pod && (!share || pod->owner == share->uid) && pod->end != PodEnd::kGone;
+    return share && !child ? share->gates : pod->gates;
+  }
   // Whether there is something to place, or placed and not bound.
   bool IsWanted() const;
   // It has ended by itself, and gets no more pods.

@@ -73,6 +73,14 @@ std::vector<uint32_t> EndedOf(const Json& pod, const GpuPod& gpu) {
   return ended;
 }
 
+std::vector<std::string> GatesOf(const Json& pod) {
+  std::vector<std::string> gates;
+  for (const Json& gate : ListAt(pod, "spec/schedulingGates")) {
+    gates.push_back(TextAt(gate, "name"));
+  }
+  return gates;
+}
+
 }  // namespace
 
 void ReleaseEnded(const std::vector<uint32_t>& ended, devmgr::PodRequest& request) {
@@ -117,8 +125,7 @@ Pod ReadPod(Json object, const PodOptions& options, std::vector<std::string>* tr
   pod.end = EndOf(object);
   pod.deleting = Find(object, "metadata/deletionTimestamp") != nullptr;
   pod.ready = OneSays(object, "Ready");
-  const Json* gates = Find(object, "spec/schedulingGates");
-  pod.gated = gates != nullptr && gates->is_array() && !gates->empty();
+  pod.gates = GatesOf(object);
   auto gpu = ReadGpuPod(object, options.memory_unit_mib);
   SeenPod seen = SeePod(object, gpu);
   pod.node = std::move(seen.node);
@@ -407,6 +414,7 @@ void ReadChild(const PodOptions& options, Share& share) {
   share.made = {share.request.cpu_milli, share.request.memory_mib, OtherResources(*child),
                 *std::move(needs)};
   share.has_child = true;
+  share.gates = GatesOf(*child);
   share.priority_class = TextAt(*child, "spec/priorityClassName");
   TakeFromChild(nullptr, share);
 }

@@ -61,7 +61,7 @@ struct Pod {
   bool ours = false;  // to be bound by us
   // Were it to end, another would be made that may go wherever `needs` lets it.
   bool may_move = false;
-  bool gated = false;  // not to be bound yet
+  std::vector<std::string> gates;  // while there are any it is not to be bound
   bool ready = false;
   bool whole = false;    // asks for whole GPUs
   bool foreign = false;  // none of Baton's: what counts is what it takes of its node
@@ -106,7 +106,9 @@ struct Share {
   std::string template_hash;
   // What its spec comes to. The priority of `request` depends on PriorityClasses too.
   bool has_child = false;  // a pod can be made of it
-  bool may_move = false;   // Pod::may_move of that
+  // Of a child that is made now: its scheduling gates, by name.
+  std::vector<std::string> gates;
+  bool may_move = false;  // Pod::may_move of that
   std::string priority_class;
   std::string wrong;
   GpuPod gpu;

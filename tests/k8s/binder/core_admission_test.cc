@@ -131,5 +131,79 @@ TEST(CoreAdmission, PodThatIsResizedOnItsNodeTakesWhatItAsksForNow) {
   EXPECT_EQ(BookedCpu(world, "p"), 2'000u);
 }
 
+TEST(CoreAdmission, SharePodWithGatesHasItsPodAndNoRoom) {
+  World world(1, Options());
+  world.AddClass("high", 1'000);
+  world.AddNode("n1", 1);
+  world.AddShare("low", {{"request", "100"}});
+  ASSERT_TRUE(world.Settle());
+  world.AddShare(
+      "a", {{"request", "100"}},
+      {{"priorityClassName", "high"}, {"schedulingGates", {{{"name", "example.com/later"}}}}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.Get(resources::kPods, "a"));
+  EXPECT_EQ(world.deleted(), 0u) << "nobody goes for it";
+  const Json placed = ConditionOf(world, "a", "Placed");
+  EXPECT_EQ(TextAt(placed, "status"), "False");
+  EXPECT_EQ(TextAt(placed, "reason"), "SchedulingGated");
+  EXPECT_NE(TextAt(placed, "message").find("example.com/later"), std::string::npos);
+  EXPECT_EQ(MessageOf(world, "a"), "") << "the API server says why it waits";
+  for (const Note& note : world.notes()) EXPECT_NE(note.reason, "FailedScheduling");
+  world.Patch(resources::kPods, "a", {{"spec", {{"schedulingGates", nullptr}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(world.deleted(), 1u);
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "n1");
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// As Kueue does.
+TEST(CoreAdmission, ChildThatGetsAGateWhenItIsMadeGivesItsRoomToOthers) {
+  World world(1, Options());
+  world.admit = [](Json& pod) {
+    if (TextAt(pod, "metadata/name") != "a") return;
+    pod["spec"]["schedulingGates"] = {{{"name", "kueue.x-k8s.io/admission"}}};
+  };
+  world.AddNode("n1", 1);
+  world.AddShare("a", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.Get(resources::kPods, "a"));
+  EXPECT_EQ(Node(world, "a"), "") << "a gated pod cannot be bound";
+  EXPECT_TRUE(world.core().cluster().pods().empty());
+  EXPECT_EQ(StatusText(world, "a", "phase"), "Pending");
+  EXPECT_EQ(StatusText(world, "a", "node"), "");
+  EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "SchedulingGated");
+  world.Restart();
+  world.AddPod("b", {{"baton.dev/gpu-share", "100"}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "b"), "n1");
+  world.Delete(resources::kPods, "b");
+  ASSERT_TRUE(world.Settle());
+  world.Reap();
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "");
+  world.Patch(resources::kPods, "a", {{"spec", {{"schedulingGates", nullptr}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_EQ(Node(world, "a"), "n1");
+  EXPECT_EQ(world.wrong(), "");
+}
+
+TEST(CoreAdmission, GatedPodThatTheApiServerRefusesSaysSoAndIsTriedAgain) {
+  for (const Json& waits : {Json{{"schedulingGates", {{{"name", "later"}}}}}}) {
+    SCOPED_TRACE(waits.dump());
+    World world(1, Options());
+    world.AddNode("n1", 1);
+    world.Refuse(WriteKind::kCreateChild, {403, "Forbidden", "exceeded quota: gpus", {}});
+    world.AddShare("a", {{"request", "60"}}, waits);
+    static_cast<void>(world.Settle(std::chrono::minutes(5)));
+    EXPECT_EQ(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "ChildRefused");
+    world.Refuse(WriteKind::kCreateChild, {});
+    ASSERT_TRUE(world.Settle());
+    EXPECT_TRUE(world.Get(resources::kPods, "a"));
+    EXPECT_NE(TextAt(ConditionOf(world, "a", "Placed"), "reason"), "ChildRefused");
+  }
+}
+
 }  // namespace
 }  // namespace baton::k8s::testing
