@@ -334,9 +334,10 @@ ApiResult<Json> Client::Apply(const Resource& resource, const ObjectName& name, 
 }
 
 ApiResult<Json> Client::Delete(const Resource& resource, const ObjectName& name,
-                               std::string_view uid, int64_t grace) {
+                               std::string_view uid, int64_t grace, std::string_view version) {
   Json options{{"apiVersion", "v1"}, {"kind", "DeleteOptions"}};
   if (!uid.empty()) options["preconditions"]["uid"] = uid;
+  if (!version.empty()) options["preconditions"]["resourceVersion"] = version;
   if (grace >= 0) options["gracePeriodSeconds"] = grace;
   return impl_->Call({.method = "DELETE",
                       .target = resource.Path(name.name_space, name.name),

@@ -79,9 +79,11 @@ class Client {
   ApiResult<Json> Apply(const Resource& resource, const ObjectName& name, const Json& object,
                         std::string_view subresource = {}, bool force = true,
                         std::string_view manager = {});
-  // `uid`: only if it is still that object; empty: whichever. `grace` in seconds, -1: the object's.
+  // `uid`, `version`: only if it is still that object, as it was then; empty: whichever. `grace` in
+  // seconds, -1: the object's.
   ApiResult<Json> Delete(const Resource& resource, const ObjectName& name,
-                         std::string_view uid = {}, int64_t grace = -1);
+                         std::string_view uid = {}, int64_t grace = -1,
+                         std::string_view version = {});
   // Any GET: "/version".
   ApiResult<Json> GetPath(std::string_view target);
 

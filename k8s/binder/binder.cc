@@ -412,7 +412,8 @@ class Binder::Impl {
         return client_.Patch(kClaims, {write.name.name_space, write.claim}, PatchKind::kMerge,
                              write.body);
       case WriteKind::kDeletePod:
-        return client_.Delete(resources::kPods, write.name, write.uid);
+        return client_.Delete(resources::kPods, write.name, write.uid, -1,
+                              TextAt(write.body, "resourceVersion"));
     }
     return Json();
   }

@@ -65,7 +65,7 @@ enum class WriteKind : uint8_t {
   kPatchPod,      // merge patch of metadata
   kPodCondition,  // strategic patch of pods/status
   kEvict,         // POST pods/eviction, only if it has this uid: RefusesEviction()
-  kDeletePod,     // only if it has this uid; its own grace period
+  kDeletePod,     // only if it has this uid, and the body's `resourceVersion`; its own grace period
   kSelectNode,    // merge patch of a PersistentVolumeClaim, `claim`: where its volume is to be made
 };
 

@@ -100,7 +100,7 @@ void Reconciler::Forget(const std::string& key) {
 
 bool Reconciler::IsOrphan(const Entry& entry) {
   const Pod& pod = *entry.pod;
-  if (pod.owner.empty()) return false;
+  if (pod.owner.empty() || p_.objects.LeavesChild(pod.owner)) return false;
   if (entry.share && entry.share->uid == pod.owner) {
     unowned_.erase(entry.key);
     return entry.share->deleting;
@@ -128,7 +128,8 @@ bool Reconciler::DeleteUnwanted(const Entry& entry) {
     p_.in_flight.Send(entry.name, WriteKind::kEvict, pod.uid, EvictionOf(entry.name, pod.uid));
     return true;
   }
-  p_.in_flight.Send(entry.name, WriteKind::kDeletePod, pod.uid, Json());
+  // Only as it was seen: it may have been made a pod of its own since.
+  p_.in_flight.Send(entry.name, WriteKind::kDeletePod, pod.uid, {{"resourceVersion", pod.version}});
   return true;
 }
 

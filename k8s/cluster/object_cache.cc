@@ -161,6 +161,7 @@ ObjectCache::Update ObjectCache::SetSharePod(Json object, std::vector<std::strin
     update.new_spec = true;
   }
   SetPriority(share);
+  if (share.leaves_child) childless_.Add(uid);
   entry.share = std::move(share);
   FollowChild(entry);
   UpdateGang(entry);
@@ -278,7 +279,8 @@ void ObjectCache::UpdateGang(const Entry& entry) {
   const GpuPod* gpu = nullptr;
   if (entry.share && !entry.share->deleting) {
     gpu = &entry.share->gpu;
-  } else if (entry.pod && !entry.pod->deleting && !tombstones_.Has(entry.pod->owner)) {
+  } else if (entry.pod && !entry.pod->deleting &&
+             (!HasGone(entry.pod->owner) || LeavesChild(entry.pod->owner))) {
     gpu = &entry.pod->gpu;
   }
   std::string gang;

@@ -80,6 +80,9 @@ class ObjectCache {
 
   // An object with this uid was seen to go, or another has its name since.
   bool HasGone(const std::string& uid) const { return tombstones_.Has(uid); }
+  // The SharePod with this uid is, or was, deleted without its child: that stays, and is no child
+  // of it as soon as Kubernetes' collector has said so in it.
+  bool LeavesChild(const std::string& uid) const { return childless_.Has(uid); }
 
   void SetPriorityClass(const Json& object, bool gone);
   // kClaim, kVolume, kStorageClass.
@@ -135,6 +138,7 @@ class ObjectCache {
   Volumes volumes_;
   Quotas quotas_;
   Tombstones tombstones_;
+  Tombstones childless_;
 };
 
 }  // namespace baton::k8s

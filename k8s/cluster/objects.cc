@@ -200,6 +200,9 @@ Share ReadShare(Json object, const PodOptions& options, const spec::Flavors& siz
   share.version = ResourceVersionOf(object);
   share.generation = IntegerAt(object, "metadata/generation");
   share.deleting = Find(object, "metadata/deletionTimestamp") != nullptr;
+  const Json& finalizers = ListAt(object, "metadata/finalizers");
+  share.leaves_child = share.deleting && std::find(finalizers.begin(), finalizers.end(),
+                                                   "orphan") != finalizers.end();
   share.was_bound = OneSays(object, "Bound");
   const std::string phase = TextAt(object, "status/phase");
   share.finished = (phase == "Succeeded" || phase == "Failed") &&

@@ -96,7 +96,8 @@ struct Share {
   std::string version;
   int64_t generation = 0;
   bool deleting = false;
-  bool was_bound = false;  // its status says so
+  bool leaves_child = false;  // it is deleted without its child (--cascade=orphan)
+  bool was_bound = false;     // its status says so
   // Its status says that it has ended. One whose pods are restarted always never has, whatever its
   // status says.
   bool finished = false;

@@ -377,5 +377,86 @@ TEST(CoreReplacement, ChildIsNotDeletedBecauseItsSharePodIsSeenLater) {
   FAIL() << "the child is not deleted";
 }
 
+// As Kubernetes' collector does after `kubectl delete sharepod NAME --cascade=orphan`.
+void LeaveChild(World& world, const std::string& name) {
+  world.Patch(resources::kPods, name, {{"metadata", {{"ownerReferences", nullptr}}}});
+  world.Patch(resources::kSharePods, name, {{"metadata", {{"finalizers", nullptr}}}});
+}
+
+TEST(CoreReplacement, SharePodDeletedWithoutItsPodLeavesIt) {
+  World world(1, Options());
+  world.AddNode("n1", 1);
+  world.AddShare("s", {{"request", "60"}});
+  world.AddShare("waits", {{"request", "60"}});
+  ASSERT_TRUE(world.Settle());
+  const std::string bound = world.IsBound("s") ? "s" : "waits";
+  const std::string pending = world.IsBound("s") ? "waits" : "s";
+  for (const std::string& name : {bound, pending}) {
+    world.Patch(resources::kSharePods, name, {{"metadata", {{"finalizers", {"orphan"}}}}});
+    world.Delete(resources::kSharePods, name);
+  }
+  ASSERT_TRUE(world.Settle());
+  ASSERT_TRUE(world.Get(resources::kSharePods, bound));
+  for (const std::string& name : {bound, pending}) LeaveChild(world, name);
+  ASSERT_TRUE(world.Settle());
+  EXPECT_FALSE(world.Get(resources::kSharePods, bound));
+  EXPECT_EQ(world.deleted(), 0u);
+  ASSERT_TRUE(world.IsBound(bound));
+  EXPECT_FALSE(world.IsBound(pending));
+  const devmgr::PlacedPod* placed = world.core().cluster().Find("team/" + bound);
+  ASSERT_NE(placed, nullptr);
+  EXPECT_EQ(placed->placement.vgpus.at(0).fit.share, policy::Share(600'000));
+  // They are pods like others: changed in place, and bound.
+  world.Patch(resources::kPods, bound,
+              {{"metadata", {{"annotations", {{"main.container.baton.dev/request", "40"}}}}}});
+  ASSERT_TRUE(world.Settle());
+  EXPECT_TRUE(world.IsBound(pending));
+  EXPECT_EQ(ReadPlacement(*world.Get(resources::kPods, bound)).value()->vgpus[0].fit.share,
+            policy::Share(400'000));
+  EXPECT_EQ(world.deleted(), 0u);
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// The watch of SharePods may be before that of pods, which shows that they are nobody's now.
+TEST(CoreReplacement, PodThatItsSharePodLeavesIsNotDeletedBecauseItIsSeenLater) {
+  FedByHand feed(Options());
+  Json share = feed.Stamp(ShareOf("s", {{"request", "30"}}), "share");
+  Json child = feed.Stamp(PodOf("s", {{"baton.dev/gpu-share", "30"}}), "child");
+  child["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", "baton.dev/v1alpha1"},
+                                                       {"kind", "SharePod"},
+                                                       {"name", "s"},
+                                                       {"uid", "share"},
+                                                       {"controller", true}}});
+  feed.core.Changed(Watched::kPod, child);
+  share["metadata"]["deletionTimestamp"] = "2026-11-28T00:00:00Z";
+  share["metadata"]["finalizers"] = {"orphan", "example.com/mine"};
+  feed.core.Changed(Watched::kSharePod, share);
+  EXPECT_FALSE(feed.Next("s"));
+  share = feed.Stamp(share, "share");
+  share["metadata"]["finalizers"] = {"example.com/mine"};
+  feed.core.Changed(Watched::kSharePod, share);
+  EXPECT_FALSE(feed.Next("s"));
+  feed.core.Gone(Watched::kSharePod, share);
+  EXPECT_FALSE(feed.Next("s"));
+}
+
+TEST(CoreReplacement, ChildOfASharePodThatHasGoneIsDeletedAsItWasSeenOnly) {
+  FedByHand feed(Options());
+  Json child = feed.Stamp(PodOf("s", {{"baton.dev/gpu-share", "30"}}), "child");
+  child["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", "baton.dev/v1alpha1"},
+                                                       {"kind", "SharePod"},
+                                                       {"name", "s"},
+                                                       {"uid", "share"},
+                                                       {"controller", true}}});
+  const Json share = feed.Stamp(ShareOf("s", {{"request", "30"}}), "share");
+  feed.core.Changed(Watched::kPod, child);
+  feed.core.Changed(Watched::kSharePod, share);
+  feed.core.Gone(Watched::kSharePod, share);
+  const auto write = feed.Next("s");
+  ASSERT_TRUE(write);
+  ASSERT_EQ(write->kind, WriteKind::kDeletePod);
+  EXPECT_EQ(TextAt(write->body, "resourceVersion"), TextAt(child, "metadata/resourceVersion"));
+}
+
 }  // namespace
 }  // namespace baton::k8s::testing

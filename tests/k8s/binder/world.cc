@@ -116,7 +116,11 @@ WriteResult World::Execute(const Write& write) {
       break;
     case WriteKind::kDeletePod:
       ++deletions_;
-      reply = store_.Delete(pods, write.name, {{"preconditions", {{"uid", write.uid}}}}, false);
+      reply = store_.Delete(
+          pods, write.name,
+          {{"preconditions",
+            {{"uid", write.uid}, {"resourceVersion", TextAt(write.body, "resourceVersion")}}}},
+          false);
       break;
   }
   result.done = reply.status < 300;
