@@ -245,6 +245,7 @@ bool Reconciler::PlaceSharePod(const Entry& entry, const Pod* child, const Pod* 
   if (share.foreign) {
     p_.reasons.Set(key, child != nullptr ? WhatItsSchedulerSays(*child)
                                          : Reason{kWaitingForScheduler, "its pod is created next"});
+    if (child == nullptr) static_cast<void>(IsRejected(entry));
     return true;
   }
   if (!entry.gates().empty()) {

@@ -190,7 +190,8 @@ TEST(CoreAdmission, ChildThatGetsAGateWhenItIsMadeGivesItsRoomToOthers) {
 }
 
 TEST(CoreAdmission, GatedPodThatTheApiServerRefusesSaysSoAndIsTriedAgain) {
-  for (const Json& waits : {Json{{"schedulingGates", {{{"name", "later"}}}}}}) {
+  for (const Json& waits :
+       {Json{{"schedulingGates", {{{"name", "later"}}}}}, Json{{"schedulerName", "other"}}}) {
     SCOPED_TRACE(waits.dump());
     World world(1, Options());
     world.AddNode("n1", 1);
