@@ -2,9 +2,35 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace baton::k8s {
+namespace {
+
+// Global defaults of PriorityClasses, their values by name.
+using DefaultClasses = std::map<std::string, int64_t>;
+
+void SetDefaultClass(const Json& priority_class, DefaultClasses& classes) {
+  const std::string name = TextAt(priority_class, "metadata/name");
+  const Json* is = Find(priority_class, "globalDefault");
+  if (is == nullptr || *is != Json(true)) {
+    classes.erase(name);
+    return;
+  }
+  const Json* value = Find(priority_class, "value");
+  classes[name] = value != nullptr && value->is_number_integer() ? value->get<int64_t>() : 0;
+}
+
+// Of several the API server takes the lowest.
+std::string DefaultOf(const DefaultClasses& classes) {
+  const auto lowest =
+      std::min_element(classes.begin(), classes.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return lowest == classes.end() ? "" : lowest->first;
+}
+
+}  // namespace
 
 ApiFacts::ApiFacts(Client& client) : client_(client) {
   ReflectorSink sink;
@@ -18,6 +44,24 @@ ApiFacts::ApiFacts(Client& client) : client_(client) {
   };
   sink.trouble = [](const std::string& why) { spdlog::warn("watching namespaces: {}", why); };
   watch_.emplace(client_, resources::kNamespaces, ReflectorOptions(), std::move(sink));
+  ReflectorSink classes;
+  classes.changed = [this](const Json& object) {
+    const std::lock_guard lock(mutex_);
+    SetDefaultClass(object, default_classes_);
+  };
+  classes.gone = [this](const Json& object) {
+    const std::lock_guard lock(mutex_);
+    default_classes_.erase(TextAt(object, "metadata/name"));
+  };
+  classes.synced = [this] {
+    const std::lock_guard lock(mutex_);
+    classes_listed_ = true;
+  };
+  classes.trouble = [](const std::string& why) {
+    spdlog::warn("watching priority classes: {}", why);
+  };
+  class_watch_.emplace(client_, resources::kPriorityClasses, ReflectorOptions(),
+                       std::move(classes));
   ReflectorSink teams;
   teams.changed = [this](Json object) {
     const std::lock_guard lock(mutex_);
@@ -40,7 +84,26 @@ ApiFacts::ApiFacts(Client& client) : client_(client) {
 
 ApiFacts::~ApiFacts() {
   watch_.reset();
+  class_watch_.reset();
   team_watch_.reset();
+}
+
+Result<std::string> ApiFacts::DefaultPriorityClass() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (classes_listed_) return DefaultOf(default_classes_);
+  }
+  ListOptions options;
+  options.from_cache = true;
+  auto list = client_.List(resources::kPriorityClasses, "", options);
+  if (!list) {
+    // By the roles of an earlier chart it may not.
+    if (list.error().status == 403 || list.error().not_found()) return "";
+    return Fail(ErrorCode::kUnavailable, list.error().message);
+  }
+  DefaultClasses classes;
+  for (const Json& item : (*list)["items"]) SetDefaultClass(item, classes);
+  return DefaultOf(classes);
 }
 
 Result<void> ApiFacts::AdmitEver(const devmgr::PodRequest& request) {

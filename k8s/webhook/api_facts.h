@@ -1,8 +1,9 @@
-// ClusterFacts of an API server: namespaces and Teams are watched, the rest is asked for when it is
-// needed.
+// ClusterFacts of an API server: namespaces, PriorityClasses and Teams are watched, the rest is
+// asked for when it is needed.
 #ifndef BATON_K8S_WEBHOOK_API_FACTS_H_
 #define BATON_K8S_WEBHOOK_API_FACTS_H_
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,8 @@ class ApiFacts : public ClusterFacts {
   // binder, which knows better.
   Result<std::vector<Json>> Pods(const std::string& name_space) override;
   Result<Json> PodGroup(const Resource& resource, const ObjectName& name) override;
+  // Asked for while they have not been listed.
+  Result<std::string> DefaultPriorityClass() override;
   Result<void> AdmitEver(const devmgr::PodRequest& request) override;
 
  private:
@@ -36,10 +39,13 @@ class ApiFacts : public ClusterFacts {
 
   Client& client_;
   std::mutex mutex_;
-  std::map<std::string, Json> namespaces_;  // under mutex_
-  TeamSet teams_;                           // likewise,
-  bool teams_listed_ = false;               // and this: none is in force before
+  std::map<std::string, Json> namespaces_;          // under mutex_
+  TeamSet teams_;                                   // likewise,
+  bool teams_listed_ = false;                       // and this: none is in force before
+  std::map<std::string, int64_t> default_classes_;  // values by name; likewise,
+  bool classes_listed_ = false;                     // and this
   std::optional<Reflector> watch_;
+  std::optional<Reflector> class_watch_;
   std::optional<Reflector> team_watch_;
 };
 

@@ -22,6 +22,9 @@ class ClusterFacts {
   virtual Result<std::vector<Json>> Pods(const std::string& name_space) = 0;
   // Of a batch scheduler, by its own kind. kNotFound: there is none, or no such kind.
   virtual Result<Json> PodGroup(const Resource& resource, const ObjectName& name) = 0;
+  // The PriorityClass that the API server writes into pods that name none, before the webhook sees
+  // them; empty: there is none, or this program may not know.
+  virtual Result<std::string> DefaultPriorityClass() = 0;
   // kExhausted: the pod asks for more than its team may ever use; a sentence. What is known of
   // Teams counts, so it never waits.
   virtual Result<void> AdmitEver(const devmgr::PodRequest& request) = 0;

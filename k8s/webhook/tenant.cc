@@ -109,7 +109,17 @@ Result<void> Tenant::CheckWishes(const TenantWishes& is, const TenantWishes* was
     return refuse(keys::kAway, is.away, grants::kAwayOpen);
   }
   if (by_class && !rules.Allows(options_.tenancy, grants::kPriorityClass)) {
-    return refuse(kPriorityClass, is.priority_class, grants::kPriorityClass);
+    const auto standard = options_.facts->DefaultPriorityClass();
+    if (!standard) {
+      return Fail(ErrorCode::kUnavailable,
+                  fmt::format("{}: which PriorityClass is the default cannot be looked up now; try "
+                              "again: {}",
+                              field(kPriorityClass), standard.error().message));
+    }
+    // Pods that name none have that one, for the API server writes it.
+    if (is.priority_class != *standard) {
+      return refuse(kPriorityClass, is.priority_class, grants::kPriorityClass);
+    }
   }
   if ((uuid || not_uuid) && !rules.Allows(options_.tenancy, grants::kGpuUuid)) {
     return uuid ? refuse(keys::kGpuUuid, is.uuid, grants::kGpuUuid)

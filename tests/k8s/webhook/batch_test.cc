@@ -36,6 +36,7 @@ class BatchCluster : public ClusterFacts {
     if (found == groups.end()) return Fail(ErrorCode::kNotFound, "not found");
     return Json{{"spec", found->second}};
   }
+  Result<std::string> DefaultPriorityClass() override { return ""; }
   Result<void> AdmitEver(const devmgr::PodRequest&) override { return {}; }
 
   std::map<std::string, Json> labels;
@@ -319,6 +320,35 @@ TEST(BatchFacts, PodGroupsAreReadFromTheApiServer) {
   const auto got = facts.PodGroup(groups, ranks);
   ASSERT_TRUE(got) << got.error().message;
   EXPECT_EQ((*got)["spec"]["minMember"], 3);
+}
+
+TEST(TenantFacts, TheDefaultPriorityClassIsTheApiServers) {
+  testing::ApiServer server;
+  const auto put = [&](const char* name, int value, bool is_default) {
+    server.Put(resources::kPriorityClasses,
+               {{"metadata", {{"name", name}}}, {"value", value}, {"globalDefault", is_default}});
+  };
+  put("inference", 1'000, false);
+  put("standard", 100, true);
+  const auto client = testing::ClientOf(server.config());
+  ApiFacts facts(*client);
+  const auto is = [&] { return facts.DefaultPriorityClass().value_or("unknown"); };
+  EXPECT_EQ(is(), "standard");  // whether they were listed or not
+  put("low", 10, true);
+  EXPECT_TRUE(server.WaitFor([&] { return is() == "low"; })) << "the lowest, as Kubernetes has it";
+  put("low", 10, false);
+  EXPECT_TRUE(server.WaitFor([&] { return is() == "standard"; }));
+  server.Remove(resources::kPriorityClasses, {"", "standard"});
+  EXPECT_TRUE(server.WaitFor([&] { return is().empty(); }));
+}
+
+// With the roles of the chart before, the class counts as one that was named.
+TEST(TenantFacts, TheDefaultPriorityClassMayBeOutOfReach) {
+  testing::ApiServer server;
+  server.AddFault({.path = "/priorityclasses", .times = 0, .status = 403});
+  const auto client = testing::ClientOf(server.config());
+  ApiFacts facts(*client);
+  EXPECT_EQ(facts.DefaultPriorityClass().value_or("unknown"), "");
 }
 
 // The chart lets the webhook read the PodGroups that it asks for, and nothing else of them.

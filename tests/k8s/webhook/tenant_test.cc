@@ -36,6 +36,10 @@ class Facts : public ClusterFacts {
   Result<Json> PodGroup(const Resource&, const ObjectName&) override {
     return Fail(ErrorCode::kNotFound, "no such PodGroup");
   }
+  Result<std::string> DefaultPriorityClass() override {
+    if (classes_away) return Fail(ErrorCode::kUnavailable, "no answer");
+    return default_class;
+  }
   Result<void> AdmitEver(const devmgr::PodRequest& request) override {
     teams.Settle();
     return teams.quotas().AdmitEver(request);
@@ -44,7 +48,9 @@ class Facts : public ClusterFacts {
   std::map<std::string, Json> labels;
   std::vector<Json> quotas;
   std::vector<Json> pods;
+  std::string default_class;
   bool away = false;
+  bool classes_away = false;
   int asked = 0;
 };
 
@@ -221,6 +227,21 @@ TEST_F(HostileTenant, GetsNothingThatNeedsTheOperatorsWord) {
   EXPECT_NE(Create(whole), "");
   facts_->labels["vision"]["baton.dev/allow-exclusive"] = "true";
   EXPECT_EQ(Create(whole), "");
+}
+
+// The API server writes the default into each pod that names none, before the webhook sees it.
+TEST_F(HostileTenant, HasTheClustersDefaultClassWithoutTheOperatorsWord) {
+  const Json by_default{{"priorityClassName", "standard"}};
+  const Json higher{{"priorityClassName", "inference"}};
+  EXPECT_NE(Refused(Pod(Json::object(), by_default)), "");
+  facts_->default_class = "standard";
+  EXPECT_EQ(Refused(Pod(Json::object(), by_default)), "");
+  EXPECT_EQ(Refused(SharePod(Json::object(), by_default)), "");
+  EXPECT_NE(Refused(Pod(Json::object(), higher)), "");
+  EXPECT_NE(Refused(SharePod(Json::object(), higher)), "");
+  facts_->classes_away = true;
+  EXPECT_NE(Refused(Pod(Json::object(), by_default)).find("try again"), std::string::npos);
+  EXPECT_EQ(Refused(Pod()), "");
 }
 
 // The hook reads the variable, whoever wrote it.
