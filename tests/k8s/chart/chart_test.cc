@@ -290,6 +290,20 @@ TEST(Chart, TheSchemaHasTheValues) {
   Compare(Documents(kChart + "/values.yaml").at(0), schema, "");
 }
 
+// Helm owns the fields of the definitions that it made.
+TEST(Chart, UpgradesOfItsDefinitionsTakeFieldsFromHelm) {
+  size_t seen = 0;
+  for (const char* file : {"/docs/kubernetes.md", "/CHANGELOG.md"}) {
+    std::istringstream text(Text(kSource + file));
+    for (std::string line; std::getline(text, line);) {
+      if (line.find("kubectl apply") == line.npos || line.find("baton/crds") == line.npos) continue;
+      ++seen;
+      EXPECT_NE(line.find("apply --server-side --force-conflicts"), line.npos) << line;
+    }
+  }
+  EXPECT_GE(seen, 1u);
+}
+
 TEST(Chart, IsRendered) {
   if (Shell("command -v helm").first != 0) GTEST_SKIP() << "helm was not found";
   const auto [status, said] = Shell(kSource + "/scripts/render-chart --check");
