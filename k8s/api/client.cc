@@ -48,6 +48,16 @@ class Client::Impl {
                         const ListOptions& options, std::string_view resource_version,
                         Duration silence, const OnEvent& on_event);
 
+  // `how`: further parameters, "&force=true".
+  ApiResult<Json> Apply(const std::string& path, std::string_view manager, std::string_view how,
+                        const Json& object) {
+    if (manager.empty()) manager = options_.field_manager;
+    return Call({.method = "PATCH",
+                 .target = fmt::format("{}?fieldManager={}{}", path, PercentEncode(manager), how),
+                 .body = Dump(object),
+                 .content_type = "application/apply-patch+yaml"});  // JSON is YAML
+  }
+
   void Stop() { http_->Stop(); }
   bool stopped() const { return http_->stopped(); }
   const ClusterConfig& config() const { return config_; }
@@ -323,14 +333,14 @@ ApiResult<Json> Client::Patch(const Resource& resource, const ObjectName& name, 
 
 ApiResult<Json> Client::Apply(const Resource& resource, const ObjectName& name, const Json& object,
                               std::string_view subresource, bool force, std::string_view manager) {
-  return impl_->Call(
-      {.method = "PATCH",
-       .target = resource.Path(name.name_space, name.name, subresource) + "?fieldManager=" +
-                 PercentEncode(manager.empty() ? std::string_view(impl_->options().field_manager)
-                                               : manager) +
-                 (force ? "&force=true" : ""),
-       .body = Dump(object),
-       .content_type = "application/apply-patch+yaml"});  // JSON is YAML
+  return impl_->Apply(resource.Path(name.name_space, name.name, subresource), manager,
+                      force ? "&force=true" : "", object);
+}
+
+ApiResult<Json> Client::DryApply(const Resource& resource, const ObjectName& name,
+                                 const Json& object, std::string_view manager) {
+  return impl_->Apply(resource.Path(name.name_space, name.name), manager, "&force=true&dryRun=All",
+                      object);
 }
 
 ApiResult<Json> Client::Delete(const Resource& resource, const ObjectName& name,

@@ -79,6 +79,9 @@ class Client {
   ApiResult<Json> Apply(const Resource& resource, const ObjectName& name, const Json& object,
                         std::string_view subresource = {}, bool force = true,
                         std::string_view manager = {});
+  // What Apply() with force would answer; nothing is written.
+  ApiResult<Json> DryApply(const Resource& resource, const ObjectName& name, const Json& object,
+                           std::string_view manager = {});
   // `uid`, `version`: only if it is still that object, as it was then; empty: whichever. `grace` in
   // seconds, -1: the object's.
   ApiResult<Json> Delete(const Resource& resource, const ObjectName& name,

@@ -23,6 +23,7 @@ namespace {
 
 constexpr Duration kSliceAgainMin = std::chrono::seconds(1);
 constexpr Duration kSliceAgainMax = std::chrono::seconds(30);
+constexpr const char* kShared = "allowMultipleAllocations";
 constexpr const char* kSliceManager = "baton-dra";  // of the fields written here
 // The mark of a slice without the devices whose taint the API server does not know.
 constexpr std::string_view kTaintsDropped = "taints-dropped:";
@@ -40,7 +41,8 @@ size_t CountIn(const Json& devices, const char* field) {
 
 class SlicePublisher::Impl {
  public:
-  Impl(Client& client, std::string node) : client_(client), node_(std::move(node)) {
+  Impl(Client& client, std::string node, Duration retry_dropped)
+      : client_(client), node_(std::move(node)), retry_dropped_(retry_dropped) {
     ReflectorOptions options;
     options.list.field_selector = "metadata.name=" + SliceNameOf(node_);
     ReflectorSink sink;
@@ -49,6 +51,7 @@ class SlicePublisher::Impl {
       const std::lock_guard lock(mutex_);
       gone_ = UidOf(slice);
       mark_.clear();
+      shared_ = 0;
       Wake();
     };
     sink.synced = [this] {
@@ -91,6 +94,7 @@ class SlicePublisher::Impl {
     if (UidOf(slice) == gone_ || IsOlderVersion(version, version_)) return;
     version_ = version;
     mark_ = SliceMarkOf(slice);
+    shared_ = CountIn(ListAt(slice, "spec/devices"), kShared);
     generation_ = std::max(generation_, SliceGenerationOf(slice));
     Wake();
   }
@@ -98,16 +102,26 @@ class SlicePublisher::Impl {
   void Run() {
     Backoff backoff(kSliceAgainMin, kSliceAgainMax, HashOf(node_));
     std::string last;
+    bool lacks = false;  // something of the slice that is there was dropped
+    Instant next_look = MonotonicNow();
     std::unique_lock lock(mutex_);
     while (true) {
-      wake_.wait(lock, [&] { return stopping_ || (changed_ && synced_ && devices_); });
+      const auto is_due = [&] { return stopping_ || (changed_ && synced_ && devices_); };
+      if (lacks) {
+        wake_.wait_for(lock, std::max(next_look - MonotonicNow(), Duration(0)), is_due);
+      } else {
+        wake_.wait(lock, is_due);
+      }
       if (stopping_) return;
       changed_ = false;
       const Json devices = *devices_;
       const std::string mark = MarkOf(devices);
-      if (mark_ == mark || mark_ == std::string(kTaintsDropped) + mark) continue;
+      const bool without_tainted = mark_ == std::string(kTaintsDropped) + mark;
+      const bool written = mark_ == mark || without_tainted;
+      lacks = written && (without_tainted || shared_ < CountIn(devices, kShared));
+      if (written && !(lacks && MonotonicNow() >= next_look)) continue;
       lock.unlock();
-      const std::string wrong = Write(devices, mark);
+      const std::string wrong = Write(devices, mark, written);
       if (std::exchange(last, wrong) != wrong && !client_.stopped()) {
         if (wrong.empty()) {
           spdlog::info("dra: the node's ResourceSlice is written");
@@ -116,46 +130,65 @@ class SlicePublisher::Impl {
         }
       }
       lock.lock();
+      changed_ = true;
       if (wrong.empty()) {
         backoff.Reset();
+        next_look = MonotonicNow() + retry_dropped_;
         continue;
       }
-      changed_ = true;
       wake_.wait_for(lock, backoff.Next(), [&] { return stopping_; });
     }
   }
 
-  // Why it could not be written; empty: it was.
-  std::string Write(const Json& devices, const std::string& mark) {
+  // Why it could not be written; empty: it was. `written`: it is, and is written again only where
+  // the API server keeps more of it by now.
+  std::string Write(const Json& devices, const std::string& mark, bool written) {
     // A Node that was made anew has another uid.
     const auto node = client_.Get(resources::kNodes, {"", node_});
     if (!node) return node.error().message;
     const std::string uid = UidOf(*node);
-    auto slice = Apply(uid, devices, mark);
+    Json offered = devices;
+    std::string as = mark;
+    if (written || CountIn(devices, "taints") > 0) {
+      // Without its taint a GPU is not to be seen for a moment: claims would get shares of it.
+      const auto would = client_.DryApply(resources::kResourceSlices, {"", SliceNameOf(node_)},
+                                          Slice(uid, devices, mark), kSliceManager);
+      if (!would) return WhyNot(would.error());
+      const Json& kept = ListAt(*would, "spec/devices");
+      if (CountIn(kept, "taints") < CountIn(devices, "taints")) {
+        offered = WithoutTainted(devices);
+        as = std::string(kTaintsDropped) + mark;
+      }
+      const std::lock_guard lock(mutex_);
+      const bool more = CountIn(kept, kShared) > 0 && shared_ < CountIn(offered, kShared);
+      if (written && as == mark_ && !more) {
+        TellShared(kept);
+        return "";
+      }
+    }
+    const auto slice = Apply(uid, offered, as);
     if (!slice) return WhyNot(slice.error());
-    const Json& kept = ListAt(*slice, "spec/devices");
-    if (CountIn(kept, "taints") < CountIn(devices, "taints")) {
-      slice = Apply(uid, WithoutTainted(devices), std::string(kTaintsDropped) + mark);
-      if (!slice) return WhyNot(slice.error());
-    }
-    const bool shared = CountIn(kept, "allowMultipleAllocations") > 0 || kept.empty();
-    if (!shared && !std::exchange(told_whole_, true)) {
-      spdlog::warn(
-          "dra: the API server has no consumable capacity (feature gate DRAConsumableCapacity): a "
-          "claim gets a GPU as a whole");
-    }
+    TellShared(ListAt(*slice, "spec/devices"));
     return "";
   }
 
+  void TellShared(const Json& kept) {
+    const bool shared = CountIn(kept, kShared) > 0 || kept.empty();
+    if (std::exchange(told_whole_, !shared) || shared) return;
+    spdlog::warn(
+        "dra: the API server has no consumable capacity (feature gate DRAConsumableCapacity): a "
+        "claim gets a GPU as a whole");
+  }
+
+  // The next one.
+  Json Slice(const std::string& uid, const Json& devices, const std::string& mark) {
+    const std::lock_guard lock(mutex_);
+    return ResourceSliceOf(node_, uid, devices, generation_ + 1, mark);
+  }
+
   ApiResult<Json> Apply(const std::string& uid, const Json& devices, const std::string& mark) {
-    uint64_t generation = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      generation = ++generation_;
-    }
     auto slice = client_.Apply(resources::kResourceSlices, {"", SliceNameOf(node_)},
-                               ResourceSliceOf(node_, uid, devices, generation, mark), {}, true,
-                               kSliceManager);
+                               Slice(uid, devices, mark), {}, true, kSliceManager);
     if (slice) Saw(*slice);
     return slice;
   }
@@ -167,6 +200,7 @@ class SlicePublisher::Impl {
 
   Client& client_;
   const std::string node_;
+  const Duration retry_dropped_;
   bool told_whole_ = false;  // of its thread
 
   std::mutex mutex_;  // of what follows
@@ -174,6 +208,7 @@ class SlicePublisher::Impl {
   std::optional<Json> devices_;
   // Of the slice that is there; empty: there is none.
   std::string mark_;
+  size_t shared_ = 0;  // its devices that several claims may have
   std::string version_;
   std::string gone_;         // uid of the last one that was deleted
   uint64_t generation_ = 0;  // the greatest that was seen or written
@@ -185,8 +220,8 @@ class SlicePublisher::Impl {
   std::thread thread_;
 };
 
-SlicePublisher::SlicePublisher(Client& client, std::string node)
-    : impl_(std::make_unique<Impl>(client, std::move(node))) {}
+SlicePublisher::SlicePublisher(Client& client, std::string node, Duration retry_dropped)
+    : impl_(std::make_unique<Impl>(client, std::move(node), retry_dropped)) {}
 SlicePublisher::~SlicePublisher() = default;
 void SlicePublisher::SetDevices(Json devices) { impl_->SetDevices(std::move(devices)); }
 

@@ -1,5 +1,7 @@
 // Keeps the node's ResourceSlice in the API server as it should be: written where something
-// changes, and again where somebody has deleted it, as a kubelet does that restarts.
+// changes, and again where somebody has deleted it, as a kubelet does that restarts. An API server
+// drops fields of features that are off: at the start, and each `retry_dropped`, it is asked (by a
+// dry run) whether it would keep more of them by now.
 #ifndef BATON_K8S_DRA_SLICE_PUBLISHER_H_
 #define BATON_K8S_DRA_SLICE_PUBLISHER_H_
 
@@ -7,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/time.h"
 #include "k8s/api/client.h"
 
 namespace baton::k8s {
@@ -15,7 +18,8 @@ namespace baton::k8s {
 class SlicePublisher {
  public:
   // Starts its threads. Nothing is written before the first SetDevices(). `client` outlives it.
-  SlicePublisher(Client& client, std::string node);
+  SlicePublisher(Client& client, std::string node,
+                 Duration retry_dropped = std::chrono::minutes(5));
   // Ends and joins; the slice stays. Call Client::Stop() before it where that should be soon.
   ~SlicePublisher();
 

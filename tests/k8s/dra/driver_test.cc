@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "k8s/device_plugin/node_agent.h"
 #include "k8s/dra/claims.h"
+#include "k8s/dra/slice_publisher.h"
 #include "k8s/dra/slices.h"
 #include "tests/backend/daemon_process.h"
 #include "tests/backend/scripted_client.h"
@@ -434,6 +437,63 @@ TEST_F(Dra, ApiServerWithoutTaintsIsNotToldOfGpusThatGetNothing) {
   EXPECT_EQ(ResourceVersionOf(Slice()), version) << "not even for a moment by the next driver";
   ASSERT_TRUE(Ask({{"command", "uncordon"}, {"gpus", {"GPU-b"}}}).value("ok", false));
   EXPECT_TRUE(api_.WaitFor([&] { return Taint("gpu-b").empty(); }));
+}
+
+// Of a slice in which something is missing, more is offered once the API server keeps it.
+TEST_F(Dra, ASliceOfWhichFieldsWereDroppedIsRepaired) {
+  const auto shared = [&] {
+    const Json slice = Slice();
+    const Json& devices = ListAt(slice, "spec/devices");
+    return std::count_if(devices.begin(), devices.end(), [](const Json& one) {
+      return one.value("allowMultipleAllocations", false);
+    });
+  };
+  api_.DropFields(resources::kResourceSlices, {"taints", "allowMultipleAllocations"});
+  Start();
+  ASSERT_TRUE(Ask({{"command", "cordon"}, {"gpus", {"GPU-b"}}}).value("ok", false));
+  ASSERT_TRUE(api_.WaitFor([&] { return Taint("gpu-a").empty() && Taint("gpu-b") == "-"; }));
+  EXPECT_EQ(shared(), 0);
+  Stop();
+  api_.DropFields(resources::kResourceSlices, {"taints"});
+  Start();
+  EXPECT_TRUE(api_.WaitFor([&] { return shared() == 1; }));
+  EXPECT_EQ(Taint("gpu-b"), "-");
+  Stop();
+  api_.DropFields(resources::kResourceSlices, {});
+  Start();
+  EXPECT_TRUE(api_.WaitFor([&] { return Taint("gpu-b") == "cordoned" && shared() == 2; }));
+}
+
+// Likewise while the driver runs; and until then nothing is written.
+TEST(DraSlices, WhatWasDroppedIsTriedAgainWithoutAWrite) {
+  testing::ApiServer api;
+  api.Serve(resources::kResourceSlices);
+  api.Put(resources::kNodes, Json::parse(R"({"metadata": {"name": "n1", "uid": "node-1"}})"));
+  api.DropFields(resources::kResourceSlices, {"allowMultipleAllocations"});
+  auto client = Client::Make(api.config(), {});
+  ASSERT_TRUE(client) << client.error().message;
+  devmgr::Node node;
+  node.name = "n1";
+  node.cards.resize(1);
+  node.cards[0].uuid = "GPU-a";
+  node.cards[0].memory_mib = 1'024;
+  SlicePublisher publisher(**client, "n1", std::chrono::milliseconds(50));
+  publisher.SetDevices(DraDevicesOf(node, {}, [](const std::string&) { return ""; }));
+  const ObjectName name{"", SliceNameOf("n1")};
+  ASSERT_TRUE(api.WaitFor([&] { return api.Get(resources::kResourceSlices, name).has_value(); }));
+  const std::string version = ResourceVersionOf(*api.Get(resources::kResourceSlices, name));
+  const uint64_t asked = api.count("get nodes");
+  ASSERT_TRUE(api.WaitFor([&] { return api.count("get nodes") >= asked + 3; }));
+  EXPECT_EQ(ResourceVersionOf(*api.Get(resources::kResourceSlices, name)), version);
+  api.DropFields(resources::kResourceSlices, {});
+  EXPECT_TRUE(api.WaitFor([&] {
+    const Json slice = *api.Get(resources::kResourceSlices, name);
+    return slice.at("spec").at("devices")[0].value("allowMultipleAllocations", false);
+  }));
+  const uint64_t then = api.count("get nodes");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LE(api.count("get nodes"), then + 1) << "all is kept";
+  (*client)->Stop();
 }
 
 TEST_F(Dra, BinderGetsNoneOfItsGpus) {

@@ -314,7 +314,6 @@ void Store::Compact() {
 
 StoredPtr Store::Commit(Kind& kind, const ObjectName& name, Json object, const char* type) {
   ++version_;
-  if (!kind.unknown.empty()) DropFields(object, kind.unknown);
   Meta(object)["resourceVersion"] = std::to_string(version_);
   auto stored = std::make_shared<Stored>();
   stored->text = Dumped(object);
@@ -432,6 +431,7 @@ Reply Store::Create(Kind& kind, const std::string& name_space, Json object, bool
   } else if (kind.status && kind.resource.kind != "Node") {
     object.erase("status");
   }
+  if (!kind.unknown.empty()) DropFields(object, kind.unknown);
   if (dry_run) return {201, Dumped(object)};
   return {201, Put(kind, std::move(object))->text};
 }
@@ -477,6 +477,7 @@ Reply Store::Replace(Kind& kind, const ObjectName& name, const StoredPtr& old, J
   object["kind"] = kind.resource.kind;
   object["apiVersion"] = old->json.value("apiVersion", kind.resource.ApiVersion());
   Meta(object)["resourceVersion"] = ResourceVersionOf(old->json);
+  if (!kind.unknown.empty()) DropFields(object, kind.unknown);
   // What changes nothing is not written.
   if (object == old->json) return {200, old->text};
   const auto without = [](Json copy) {
@@ -518,7 +519,7 @@ Reply Store::Patch(Kind& kind, const ObjectName& name, const std::string& type, 
   if (at == kind.objects.end()) {
     if (!apply || !subresource.empty()) return NotFound(kind, name);
     Reply created = Create(kind, name.name_space, patch, dry_run);
-    if (created.status == 201 && !dry_run) kind.applied[name][manager] = patch;
+    if (created.status == 201 && !dry_run) kind.applied[name][manager + "/"] = patch;
     return created;
   }
   const StoredPtr old = at->second;
