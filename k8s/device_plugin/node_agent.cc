@@ -51,6 +51,12 @@ bool LacksDevices(const ApiError& error) {
           error.message.find(".instances") != std::string::npos);
 }
 
+// It may write no owner into an object that is there (admission plugin
+// OwnerReferencesPermissionEnforcement), for it may not delete it.
+bool MayNotSetOwner(const ApiError& error) {
+  return error.status == 403 && error.message.find("cannot set an ownerRef") != std::string::npos;
+}
+
 // The pod that a ticket names; see TicketOf(). Empty: it is none of ours.
 std::string UidOfTicket(const std::string& ticket) {
   const size_t slash = ticket.rfind('/');
@@ -499,10 +505,7 @@ class NodeAgent::Impl {
     Json object = GpuNodeOf(node, use);
     SetMountsHook(object, mounts);
     SetDevices(object, made);
-    Json identity = object;
-    identity.erase("status");
-    auto done =
-        client_.Apply(resources::kGpuNodes, {"", options_.node}, identity, {}, true, kNodeManager);
+    auto done = Identify(object, now);
     const auto apply = [&] {
       return client_.Apply(resources::kGpuNodes, {"", options_.node}, object, "status", true,
                            kNodeManager);
@@ -537,6 +540,43 @@ class NodeAgent::Impl {
     node_at_ = now;
   }
 
+  // Writes all of the GpuNode but its status.
+  ApiResult<Json> Identify(const Json& object, Instant now) {
+    if (const auto found = FindOwner(now); !found) return tl::unexpected(found.error());
+    Json identity = object;
+    identity.erase("status");
+    const auto apply = [&] {
+      return client_.Apply(resources::kGpuNodes, {"", options_.node}, identity, {}, true,
+                           kNodeManager);
+    };
+    if (may_own_) SetOwnerNode(identity, owner_);
+    auto done = apply();
+    if (done || !MayNotSetOwner(done.error())) return done;
+    if (!std::exchange(told_ownerless_, true)) {
+      spdlog::warn("the GpuNode will stay when its Node is deleted: {}", done.error().message);
+    }
+    may_own_ = false;
+    identity["metadata"].erase("ownerReferences");
+    return apply();
+  }
+
+  // Looks the Node up at times, for one that was made anew has another uid: the garbage collector
+  // deletes the GpuNode with the Node before. One that is not there, or may not be looked at by the
+  // role of an earlier chart, is as it was.
+  ApiResult<void> FindOwner(Instant now) {
+    if (owner_at_ && now - *owner_at_ < options_.refresh_every) return {};
+    const auto found = client_.Get(resources::kNodes, {"", options_.node});
+    const bool kept_from = !found && found.error().status == 403;
+    if (!found && !kept_from && !found.error().not_found()) return tl::unexpected(found.error());
+    if (found) owner_ = UidOf(*found);
+    if (kept_from && !std::exchange(told_ownerless_, true)) {
+      spdlog::warn("the GpuNode will stay when its Node is deleted: {}", found.error().message);
+    }
+    owner_at_ = now;
+    may_own_ = true;
+    return {};
+  }
+
   Client& client_;
   EventRecorder& events_;
   const NodeAgentOptions options_;
@@ -566,6 +606,10 @@ class NodeAgent::Impl {
   std::optional<devmgr::Node> node_;  // as told, and these with it
   GpuNodeUse node_use_;
   MadeDevices made_;
+  std::string owner_;                // the Node's uid; empty: it is not known
+  std::optional<Instant> owner_at_;  // when it was looked up
+  bool may_own_ = true;
+  bool told_ownerless_ = false;
   bool mounts_ = false;
   bool old_crd_ = false;
   Instant node_at_{};

@@ -180,6 +180,15 @@ bool MountsHook(const Json& gpu_node) {
          annotations->value(PodKey(keys::kMountsHook), Json()) == "true";
 }
 
+void SetOwnerNode(Json& gpu_node, const std::string& node_uid) {
+  if (node_uid.empty()) return;
+  Json owner{{"apiVersion", resources::kNodes.ApiVersion()},
+             {"kind", resources::kNodes.kind},
+             {"name", TextAt(gpu_node, "metadata/name")},
+             {"uid", node_uid}};
+  gpu_node["metadata"]["ownerReferences"] = Json::array({std::move(owner)});
+}
+
 std::string PublicKeyOf(const Json& gpu_node) {
   const Json* annotations = Find(gpu_node, "metadata/annotations");
   if (annotations == nullptr || !annotations->is_object()) return "";

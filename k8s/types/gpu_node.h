@@ -42,6 +42,8 @@ MadeDevices DevicesOn(const Json& gpu_node);
 // annotation: metadata.annotations[baton.dev/mounts-hook]); and whether it says so.
 void SetMountsHook(Json& gpu_node, bool mounts);
 bool MountsHook(const Json& gpu_node);
+// The Node of that uid owns the GpuNode of its name, so that it goes with it. Empty: nobody does.
+void SetOwnerNode(Json& gpu_node, const std::string& node_uid);
 // The node's public key there, 40 characters of Z85; empty: none, or none that is one.
 std::string PublicKeyOf(const Json& gpu_node);
 // Its GPUs again. kInvalid names the field.

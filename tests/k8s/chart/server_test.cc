@@ -14,6 +14,7 @@
 #include "k8s/api/client.h"
 #include "k8s/dra/slices.h"
 #include "k8s/keys/link_keys.h"
+#include "k8s/types/gpu_node.h"
 #include "tests/k8s/end_to_end/real_api_server.h"
 #include "tests/temp_folder.h"
 
@@ -377,6 +378,15 @@ TEST_F(ChartAtTheApiServer, NodeAgentWritesItsOwnNodeOnly) {
       << other.error().message;
   const auto own = tell("n1");
   EXPECT_TRUE(own) << own.error().message;
+  // And which Node owns it, where it had no owner.
+  const auto node = (*client)->Get(resources::kNodes, {"", "n1"});
+  ASSERT_TRUE(node) << node.error().message;
+  Json owned{
+      {"apiVersion", "baton.dev/v1alpha1"}, {"kind", "GpuNode"}, {"metadata", {{"name", "n1"}}}};
+  SetOwnerNode(owned, UidOf(*node));
+  const auto set =
+      (*client)->Apply(resources::kGpuNodes, {"", "n1"}, owned, {}, true, "baton-node");
+  EXPECT_TRUE(set) << set.error().message;
   // A token of the same account that names no node is no agent's.
   auto nowhere = Client::Make(server_->ConfigOf("baton-node"));
   ASSERT_TRUE(nowhere);
