@@ -132,6 +132,7 @@ Result<void> ServeNode(const PluginFlags& flags) {
   options.socket_dir = flags.socket_dir;
   options.memory_unit_mib = flags.memory_unit_mib;
   options.report_every = std::chrono::seconds(flags.report_every_s);
+  options.makes_mps = flags.no_plugin || !flags.mps_memory_dir.empty();
   options.by_cgroup = flags.identity == "cgroup";
   if (shares) options.mounts_hook = [&shares] { return shares->registrations() > 0; };
   std::optional<DraDriver> driver;

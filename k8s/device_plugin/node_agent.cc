@@ -83,17 +83,7 @@ class NodeAgent::Impl {
     sink.synced = [this] { Synced(synced_); };
     sink.trouble = [](const std::string& why) { spdlog::warn("pods: {}", why); };
     pods_watch_.emplace(client_, resources::kPods, of_node, std::move(sink));
-    // Those that wait for what is made for them here.
-    ReflectorOptions coming;
-    coming.list.label_selector =
-        fmt::format("{}={}", PodKey(keys::kMakesDevices), LabelOfNode(options_.node));
-    coming.list.from_cache = true;
-    ReflectorSink of_coming;
-    of_coming.changed = [this](Json pod) { Changed(coming_, std::move(pod)); };
-    of_coming.gone = [this](const Json& pod) { Gone(coming_, pod); };
-    of_coming.synced = [this] { Synced(coming_synced_); };
-    of_coming.trouble = [](const std::string& why) { spdlog::warn("pods: {}", why); };
-    coming_watch_.emplace(client_, resources::kPods, coming, std::move(of_coming));
+    if (options_.makes_mps) WatchComing();
     keeper_ = std::thread([this] { Keep(); });
     reporter_ = std::thread([this] { Report(); });
   }
@@ -136,6 +126,24 @@ class NodeAgent::Impl {
     std::atomic<uint64_t> report_errors = 0;  // writes to the API server that failed
     std::atomic<int64_t> reported_s = 0;      // the last one that did not, since 1970
   };
+
+  // The pods that wait for what is made for them here; from now on, for good.
+  void WatchComing() {
+    {
+      const std::lock_guard lock(mutex_);
+      coming_synced_ = false;
+    }
+    ReflectorOptions coming;
+    coming.list.label_selector =
+        fmt::format("{}={}", PodKey(keys::kMakesDevices), LabelOfNode(options_.node));
+    coming.list.from_cache = true;
+    ReflectorSink sink;
+    sink.changed = [this](Json pod) { Changed(coming_, std::move(pod)); };
+    sink.gone = [this](const Json& pod) { Gone(coming_, pod); };
+    sink.synced = [this] { Synced(coming_synced_); };
+    sink.trouble = [](const std::string& why) { spdlog::warn("pods: {}", why); };
+    coming_watch_.emplace(client_, resources::kPods, coming, std::move(sink));
+  }
 
   std::string WhyNotReady() const {
     // In a rollout the pod of before goes once this one is ready.
@@ -281,6 +289,12 @@ class NodeAgent::Impl {
       next = MonotonicNow() + options_.report_every;
       heard_ = NodeOf(*status, options_.node);
       counters_.gpus = heard_->cards.size();
+      const bool mig = std::any_of(heard_->cards.begin(), heard_->cards.end(),
+                                   [](const devmgr::Card& card) { return card.mig_enabled; });
+      if (mig && !coming_watch_) {
+        WatchComing();
+        synced = false;
+      }
       TellCards(PluginCardsOf(*heard_));
       std::vector<PresentPod> present = PresentPods(*status);
       if (options_.on_node) options_.on_node(*heard_, &present);
@@ -590,7 +604,7 @@ class NodeAgent::Impl {
   Pods coming_;                     // with the label of this node
   std::optional<Picture> picture_;  // the newest that was not reported on
   bool synced_ = false;             // pods_ is complete
-  bool coming_synced_ = false;      // likewise
+  bool coming_synced_ = true;       // likewise; so it is while nobody looks for them
   bool changed_ = false;
   bool stopping_ = false;
 

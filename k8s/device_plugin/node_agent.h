@@ -51,6 +51,10 @@ struct NodeAgentOptions {
   // Each answer of batond: the node's GPUs, and all pods there. Null for the pods: batond has been
   // away for away_after; the GPUs are those of before. Likewise.
   std::function<void(const devmgr::Node&, const std::vector<PresentPod>*)> on_node;
+  // Pods of mode mps may come. Those that wait for their part of a GPU to be made are found by a
+  // label then, and where MIG is on. Else they are not looked for: the API server has no index for
+  // labels, and looks for each such watch at every event of any pod.
+  bool makes_mps = true;
   // Who else gives the node's GPUs away, in a clause for people: they are told as cordoned, so the
   // binder gives none of them. Empty: nobody.
   std::string lent_to;

@@ -104,6 +104,7 @@ class AgentOfTests : public ::testing::Test {
     options.advise_every = std::chrono::milliseconds(200);
     options.away_after = std::chrono::milliseconds(500);
     options.refresh_every = refresh_every_;
+    options.makes_mps = makes_mps_;
     options.by_cgroup = by_cgroup;
     options.mounts_hook = [this] { return mounts_hook_.load(); };
     options.on_cards = [this](std::vector<PluginCard> cards) {
@@ -156,6 +157,7 @@ class AgentOfTests : public ::testing::Test {
   }
 
   Duration refresh_every_ = std::chrono::minutes(5);
+  bool makes_mps_ = true;
   std::atomic<bool> mounts_hook_{true};
   const TempFolder folder_;
   const std::string central_ = "tcp://127.0.0.1:" + std::to_string(backend::FreePort());

@@ -62,5 +62,41 @@ TEST_F(AgentsNode, TellsOfItsGpusWithoutAnOwnerToo) {
   }
 }
 
+// Of a label the API server has no index: each agent that watches by one costs it time for each
+// event of any pod.
+TEST_F(AgentsNode, WatchesPodsByTheirNodeAloneWhereNothingIsDivided) {
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] { return Get("/readyz").status == 200; }));
+  EXPECT_EQ(api_.count("list pods"), 2u);
+  StopAgent();
+  makes_mps_ = false;
+  api_.Put(resources::kPods, PodOnNode("a", "60", "80"));
+  StartAgent();
+  ASSERT_TRUE(api_.WaitFor([&] { return Get("/readyz").status == 200; }));
+  EXPECT_TRUE(AwaitRow("vision/a", 60));
+  EXPECT_EQ(api_.count("list pods"), 3u);
+}
+
+// MIG can be on before the agent starts, or after a reboot that it outlives.
+TEST_F(AgentsNode, FindsPodsThatWaitForAPartOnceMigIsOn) {
+  DumbBatond batond(folder_ / "dumb");
+  makes_mps_ = false;
+  Json pod = PodOnNode("a", "10", "10");
+  pod["spec"].erase("nodeName");
+  pod["metadata"]["labels"][PodKey(keys::kMakesDevices)] = LabelOfNode("n1");
+  Json& annotations = pod["metadata"]["annotations"];
+  annotations[PodKey(keys::kMode)] = "mig";
+  annotations.erase(PodKey(keys::kLimit));
+  std::string placement = annotations[PodKey(keys::kPlacement)];
+  placement.replace(placement.find("time-slice"), 10, "mig");
+  annotations[PodKey(keys::kPlacement)] = placement;
+  api_.Put(resources::kPods, pod);
+  StartAgent(true, "dumb");
+  ASSERT_TRUE(api_.WaitFor([&] { return batond.told() > 3; }));
+  EXPECT_EQ(batond.asked(), 0);
+  batond.TurnMigOn();
+  EXPECT_TRUE(api_.WaitFor([&] { return batond.asked() > 0; }));
+}
+
 }  // namespace
 }  // namespace baton::k8s
