@@ -63,6 +63,7 @@ struct Gpu {
     // pod's. It stays known while the backend is away.
     std::atomic<uint32_t> cap_known{0};
     std::atomic<uint64_t> pod_used{0};
+    std::atomic<int64_t> pod_asked_at{0};  // when it was last asked for by itself
     std::atomic<uint64_t> request{0};
     std::atomic<uint32_t> answer{0};     // futex: 0 open, 1 granted, 2 refused, 3 ask again
     std::atomic<bool> host_full{false};  // the last answer was a refusal for want of host memory

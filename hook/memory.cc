@@ -585,6 +585,7 @@ void SeenByPod(Gpu* gpu, size_t* free, size_t* total) {
   if (gpu == nullptr || !AwaitCap(gpu)) return;
   const uint64_t cap = gpu->memory.cap.load();
   if (cap == 0) return;
+  if (free != nullptr) AskPodUsed(gpu);
   const uint64_t used = gpu->memory.pod_used.load() > gpu->memory.used.load()
                             ? gpu->memory.pod_used.load()
                             : gpu->memory.used.load();

@@ -11,6 +11,10 @@ using std::chrono::milliseconds;
 constexpr Duration kAnswerPatience = std::chrono::seconds(2);
 // Who waits looks this often whether the process was refused.
 constexpr Duration kParkedLook = milliseconds(500);
+// What the pod has is taken for so long as it was told, and asked for no longer than this.
+constexpr Duration kPodUsedKeeps = milliseconds(10);
+constexpr Duration kPodUsedPatience = milliseconds(100);
+constexpr Duration kLockLook = std::chrono::microseconds(200);
 
 }  // namespace
 
@@ -62,6 +66,28 @@ void TellMemory(Gpu* gpu, uint64_t total, uint64_t refused) {
   message.movable = gpu->memory.movable.load();
   message.refused = refused;
   if (gpu->attached.load()) Send(message);
+}
+
+void AskPodUsed(Gpu* gpu) {
+  const Instant asked = MonotonicNow(), until = asked + kPodUsedPatience;
+  const int64_t before = gpu->memory.pod_asked_at.load();
+  if (!gpu->attached.load() || (before != 0 && Nanos(asked) - before < Nanos(kPodUsedKeeps))) {
+    return;
+  }
+  while (!gpu->memory.lock.TryAcquire()) {
+    if (MonotonicNow() >= until) return;
+    SleepFor(kLockLook);
+  }
+  // What it has already is granted again, over the cap too.
+  gpu->memory.answer.store(0);
+  TellMemory(gpu, gpu->memory.used.load());
+  uint32_t answer = 0;
+  for (Instant now = MonotonicNow(); now < until && gpu->attached.load(); now = MonotonicNow()) {
+    if ((answer = gpu->memory.answer.load()) != 0) break;
+    FutexWait(&gpu->memory.answer, 0, until - now);
+  }
+  if (answer == 1 || answer == 2) gpu->memory.pod_asked_at.store(Nanos(MonotonicNow()));
+  gpu->memory.lock.Release();
 }
 
 void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply) {

@@ -18,6 +18,9 @@ bool AskMemory(Gpu* gpu, uint64_t total);
 // Tells that it is charged `total` bytes, not more than before. `refused`: the program has asked
 // for so many more in vain; then Gpu::memory.lock is held.
 void TellMemory(Gpu* gpu, uint64_t total, uint64_t refused = 0);
+// Asks what the pod has, where the last such question is no longer true by itself: other processes
+// allocate and end. Waits a moment at most.
+void AskPodUsed(Gpu* gpu);
 // An answer has come. Of the client thread.
 void OnMemoryReply(Gpu* gpu, const wire::MemoryReply& reply);
 

@@ -137,11 +137,12 @@ void FakeBackend::OnFrame(const char* data, size_t size) {
     wire::MemoryReply reply;
     reply.gpu = memory.gpu;
     reply.request = memory.request;
-    reply.granted =
-        memory.total <= memory_total_ || memory_cap_ == 0 || memory.total <= memory_cap_;
+    reply.granted = memory.total <= memory_total_ || memory_cap_ == 0 ||
+                    memory.total + memory_of_others_ <= memory_cap_;
     if (reply.granted) memory_total_ = memory.total;
+    memory_refusals_ += !reply.granted || memory.refused != 0;
     reply.memory_cap = memory_cap_;
-    reply.pod_used = memory_total_;
+    reply.pod_used = memory_total_ + memory_of_others_;
     Send(reply);
   }
 }
@@ -158,6 +159,11 @@ void FakeBackend::SetBacklog(uint64_t ns) {
 void FakeBackend::SetMemoryCap(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   memory_cap_ = bytes;
+}
+
+void FakeBackend::SetMemoryOfOthers(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  memory_of_others_ = bytes;
 }
 
 void FakeBackend::RefuseTickets() {
@@ -256,6 +262,11 @@ std::string FakeBackend::uuid() {
 uint64_t FakeBackend::memory_total() {
   std::lock_guard lock(mutex_);
   return memory_total_;
+}
+
+int FakeBackend::memory_refusals() {
+  std::lock_guard lock(mutex_);
+  return memory_refusals_;
 }
 
 std::vector<UniqueFd> FakeBackend::TakeWords() {

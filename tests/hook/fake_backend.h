@@ -30,6 +30,8 @@ class FakeBackend {
   void SetBacklog(uint64_t ns);
   // The pod's cap: Memory of a larger total is refused. 0, as at first: none.
   void SetMemoryCap(uint64_t bytes);
+  // What other processes of the pod have.
+  void SetMemoryOfOthers(uint64_t bytes);
   // From now on every ticket is of no pod.
   void RefuseTickets();
   // Every GPU that is asked for from now on is not the pod's.
@@ -60,6 +62,8 @@ class FakeBackend {
   std::vector<UniqueFd> TakeWords();
   std::string uuid();
   uint64_t memory_total();
+  // How often a hook has asked for memory in vain.
+  int memory_refusals();
   bool WaitHellos(int count);
   // True when the hook's end was seen closed (the lifeline).
   bool WaitGone();
@@ -79,6 +83,7 @@ class FakeBackend {
   std::condition_variable changed_;
   wire::Attached limits_;
   uint64_t memory_cap_ = 0;
+  uint64_t memory_of_others_ = 0;
   bool refuse_tickets_ = false;
   bool refuse_gpus_ = false;
   std::optional<uint64_t> auto_quota_ns_;
@@ -88,6 +93,7 @@ class FakeBackend {
   int hellos_ = 0;
   uint64_t epoch_ = 0;
   uint64_t memory_total_ = 0;
+  int memory_refusals_ = 0;
   wire::Hello hello_;
   std::set<uint64_t> incarnations_;
   std::vector<UniqueFd> words_;

@@ -1,4 +1,7 @@
 // The whole of libbaton.so: memory, its cap, and what is charged and credited.
+#include <chrono>
+#include <thread>
+
 #include "tests/hook/process_fixture.h"
 
 namespace baton::hook {
@@ -53,6 +56,25 @@ TEST_F(HookProcess, TheFirstMemoryQueryWaitsForTheCap) {
     child_.reset();
     unlink(socket_.c_str());
   }
+}
+
+TEST_F(HookProcess, WhatIsLeftIsWhatOtherProcessesOfThePodLeave) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  backend_->SetMemoryOfOthers(300);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "700 1000");
+  ASSERT_EQ(child_->Ask("alloc 200").substr(0, 2), "0 ");
+  backend_->SetMemoryOfOthers(0);  // they have ended
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(child_->Ask("meminfo"), "800 1000");
+  // Nobody is refused anything in a pod that has more than its cap.
+  backend_->SetMemoryOfOthers(900);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(child_->Ask("meminfo"), "0 1000");
+  EXPECT_EQ(backend_->memory_refusals(), 0);
+  EXPECT_EQ(backend_->memory_total(), 200u);
 }
 
 TEST_F(HookProcess, TheCapStaysKnownWhileTheBackendIsAway) {
