@@ -32,21 +32,33 @@ bool AwaitCap(Gpu* gpu) {
   return known == 1;
 }
 
+namespace {
+
+// Of a new question: answers to those before it count no more.
+uint64_t NewNumber(Gpu* gpu) {
+  const uint64_t number = gpu->memory.request.fetch_add(1) + 1;
+  gpu->memory.answer.store(0);
+  return number;
+}
+
+void SendTotal(Gpu* gpu, uint64_t number, uint64_t total, uint64_t refused) {
+  if (!gpu->attached.load()) return;
+  wire::Memory message;
+  message.gpu = gpu->index;
+  message.request = number;
+  message.total = total;
+  message.movable = gpu->memory.movable.load();
+  message.refused = refused;
+  Send(message);
+}
+
+}  // namespace
+
 bool AskMemory(Gpu* gpu, uint64_t total) {
   const Instant asked = MonotonicNow();
   for (;;) {
     if (Refused()) return false;
-    const uint64_t number = gpu->memory.request.load() + 1;
-    gpu->memory.answer.store(0);
-    gpu->memory.request.store(number);
-    if (gpu->attached.load()) {
-      wire::Memory question;
-      question.gpu = gpu->index;
-      question.request = number;
-      question.total = total;
-      question.movable = gpu->memory.movable.load();
-      Send(question);
-    }
+    SendTotal(gpu, NewNumber(gpu), total, 0);
     // Asked again after a while, for an answer that was lost.
     FutexWait(&gpu->memory.answer, 0, milliseconds(250));
     const uint32_t answer = gpu->memory.answer.load();
@@ -59,28 +71,23 @@ bool AskMemory(Gpu* gpu, uint64_t total) {
 }
 
 void TellMemory(Gpu* gpu, uint64_t total, uint64_t refused) {
-  wire::Memory message;
-  message.gpu = gpu->index;
-  message.request = gpu->memory.request.fetch_add(1) + 1;
-  message.total = total;
-  message.movable = gpu->memory.movable.load();
-  message.refused = refused;
-  if (gpu->attached.load()) Send(message);
+  SendTotal(gpu, gpu->memory.request.fetch_add(1) + 1, total, refused);
 }
 
 void AskPodUsed(Gpu* gpu) {
   const Instant asked = MonotonicNow(), until = asked + kPodUsedPatience;
   const int64_t before = gpu->memory.pod_asked_at.load();
-  if (!gpu->attached.load() || (before != 0 && Nanos(asked) - before < Nanos(kPodUsedKeeps))) {
-    return;
-  }
+  if (before != 0 && Nanos(asked) - before < Nanos(kPodUsedKeeps)) return;
+  // At first: the cap is known a moment sooner.
+  while (before == 0 && !gpu->attached.load() && MonotonicNow() < until) SleepFor(kLockLook);
+  if (before == 0) gpu->memory.pod_asked_at.store(Nanos(asked));
+  if (!gpu->attached.load()) return;
   while (!gpu->memory.lock.TryAcquire()) {
     if (MonotonicNow() >= until) return;
     SleepFor(kLockLook);
   }
   // What it has already is granted again, over the cap too.
-  gpu->memory.answer.store(0);
-  TellMemory(gpu, gpu->memory.used.load());
+  SendTotal(gpu, NewNumber(gpu), gpu->memory.used.load(), 0);
   uint32_t answer = 0;
   for (Instant now = MonotonicNow(); now < until && gpu->attached.load(); now = MonotonicNow()) {
     if ((answer = gpu->memory.answer.load()) != 0) break;
