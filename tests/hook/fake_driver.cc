@@ -18,79 +18,49 @@
 #include "base/time.h"
 #include "hook/cuda_types.h"
 #include "tests/hook/fake_objects.h"
-
-#define FAKE_API(name, params)                                                                 \
-  extern "C" CUresult Api_##name params __asm__(#name) __attribute__((visibility("default"))); \
-  extern "C" CUresult Api_##name params
-#define FAKE_CONTROL extern "C" __attribute__((visibility("default")))
+#include "tests/hook/fake_state.h"
 
 namespace {
 
-using baton::MonotonicNow;
-using baton::Nanos;
-using baton::hook::Objects;
+using namespace baton::hook;
 
 constexpr int64_t kForever = INT64_MAX / 2;
+constexpr size_t kFirstLimit = 1000;  // of every kind
 
-struct FakeContext {
-  CUdevice device;
-  CUdevice primary_of = -1;
-  int users = 0;  // of a primary one
-};
-// A wait for the host: a function of it, or a value in memory.
-struct FakeWait {
-  int64_t over_at = 0;  // 0: it is not
-};
-// A moment, by the clock or so long after a wait.
-struct Moment {
-  FakeWait* after = nullptr;
-  int64_t at = 0;
-};
-struct FakeStream {
-  FakeContext* context;
-  Moment end{};  // of its last kernel
-  bool capturing = false;
-  bool broken = false;  // its capture, by a forbidden call
-};
 struct FakeEvent {
   FakeContext* context;
   Moment at{};                 // of everything before it in its stream
   std::vector<Moment> also{};  // of everything in the streams that its own waits for
 };
-struct FakeMemory {
-  size_t bytes;
-  FakeContext* context;
-};
-
-struct FakePool {
-  uint64_t used = 0, reserved = 0;
-};
-
-std::mutex g_mutex;
 Objects<FakeContext> g_contexts;
 Objects<FakeStream> g_streams;
 Objects<FakeEvent> g_events;
 std::map<CUdevice, FakeContext*> g_primary;
 std::map<std::pair<FakeContext*, uintptr_t>, FakeStream*> g_defaults;
-std::map<CUdeviceptr, FakeMemory> g_memory;
-std::map<CUdeviceptr, std::pair<FakePool*, size_t>> g_pooled;
-std::vector<CUdeviceptr> g_deferred;  // freed, when their stream gets there
-CUdeviceptr g_next_address = 0x7f0000000000;
-std::atomic<uint64_t> g_launches{0}, g_allocations{0}, g_records{0};
+std::atomic<uint64_t> g_launches{0}, g_records{0};
 std::atomic<int64_t> g_released{0}, g_most_queued{0}, g_stretched{0}, g_late{0};
 std::vector<std::pair<Moment, int64_t>> g_kernels;  // when each begins, and how long it takes
 std::atomic<int> g_waits{0};                        // not over
-std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_defer_frees{false},
-    g_full_channel{false};
+std::atomic<bool> g_no_op{false}, g_hold_destroys{false}, g_full_channel{false};
 std::atomic<int> g_query_errors{0}, g_query_code{0}, g_record_errors{0};
 thread_local std::vector<FakeContext*> t_stack;
 std::set<FakeStream*> g_captured;  // all in the global mode
 thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 thread_local char t_identity;
 
+// A kernel of no end ends when it is released.
+int64_t End(int64_t end) {
+  return end >= kForever && g_released.load() != 0 ? g_released.load() : end;
+}
+
+}  // namespace
+
+namespace baton::hook {
+
+std::mutex g_mutex;
+
 FakeContext* Current() { return t_stack.empty() ? nullptr : t_stack.back(); }
 
-// Null: no such stream, or no context for a default one.
 FakeStream* StreamAt(CUstream s) {
   if (reinterpret_cast<uintptr_t>(s) > 2) return g_streams.Find(s);
   if (Current() == nullptr) return nullptr;
@@ -100,6 +70,31 @@ FakeStream* StreamAt(CUstream s) {
   return found;
 }
 
+int64_t Now() { return Nanos(MonotonicNow()); }
+
+int64_t When(const Moment& moment) {
+  if (moment.after == nullptr) return End(moment.at);
+  return moment.after->over_at == 0 ? kForever : moment.after->over_at + moment.at;
+}
+
+void AwaitContext(const FakeContext* context) {
+  const auto over = [context] {
+    std::lock_guard lock(g_mutex);
+    return !IsBusy(context);
+  };
+  while (!over()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+bool IsBusy(const FakeContext* context) {
+  return g_streams.Any([&](const FakeStream* s) {
+    return (context == nullptr || s->context == context) && Now() < When(s->end);
+  });
+}
+
+}  // namespace baton::hook
+
+namespace {
+
 void EndStream(FakeStream* stream) {
   g_captured.erase(stream);
   g_streams.End(stream);
@@ -108,7 +103,7 @@ void EndStream(FakeStream* stream) {
 // All that is in a context goes with it.
 void EndContext(FakeContext* context) {
   std::erase_if(g_defaults, [&](const auto& d) { return d.first.first == context; });
-  std::erase_if(g_memory, [&](const auto& m) { return m.second.context == context; });
+  EndMemory(context);
   std::erase_if(g_captured, [&](const FakeStream* s) { return s->context == context; });
   g_streams.EndAll([&](const FakeStream* s) { return s->context == context; });
   g_events.EndAll([&](const FakeEvent* e) { return e->context == context; });
@@ -120,19 +115,6 @@ void HoldDestroy() {
   while (g_hold_destroys.load()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-CUstream Legacy(CUstream s) { return s == nullptr ? CU_STREAM_LEGACY : s; }
-CUstream PerThread(CUstream s) { return s == nullptr ? CU_STREAM_PER_THREAD : s; }
-
-int64_t Now() { return Nanos(MonotonicNow()); }
-// A kernel of no end ends when it is released.
-int64_t End(int64_t end) {
-  return end >= kForever && g_released.load() != 0 ? g_released.load() : end;
-}
-
-int64_t When(const Moment& moment) {
-  if (moment.after == nullptr) return End(moment.at);
-  return moment.after->over_at == 0 ? kForever : moment.after->over_at + moment.at;
-}
 int64_t When(const FakeEvent& event) {
   int64_t when = When(event.at);
   for (const Moment& moment : event.also) when = std::max(when, When(moment));
@@ -216,25 +198,6 @@ CUresult PopContext(CUcontext* c) {
   return CUDA_SUCCESS;
 }
 
-CUresult AllocateFrom(FakePool* pool, CUdeviceptr* p, size_t bytes) {
-  // Long enough for another thread to come meanwhile.
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::lock_guard lock(g_mutex);
-  *p = g_next_address;
-  g_next_address += bytes + 512;
-  g_pooled[*p] = {pool, bytes};
-  pool->used += bytes;
-  pool->reserved = std::max(pool->reserved, pool->used);
-  return CUDA_SUCCESS;
-}
-
-FakePool* FreePooled(CUdeviceptr p) {
-  const auto [pool, bytes] = g_pooled[p];
-  pool->used -= bytes;
-  g_pooled.erase(p);
-  return pool;
-}
-
 CUresult BeginCapture(CUstream s) {
   std::lock_guard lock(g_mutex);
   FakeStream* stream = StreamAt(s);
@@ -250,7 +213,6 @@ CUresult BeginCapture(CUstream s) {
 
 FAKE_CONTROL uint64_t fake_launches() { return g_launches.load(); }
 FAKE_CONTROL uint64_t fake_records() { return g_records.load(); }
-FAKE_CONTROL uint64_t fake_allocations() { return g_allocations.load(); }
 FAKE_CONTROL int64_t fake_most_queued() { return g_most_queued.exchange(0); }
 FAKE_CONTROL void fake_release() { g_released.store(Now()); }
 FAKE_CONTROL int fake_waits() { return g_waits.load(); }
@@ -273,7 +235,7 @@ FAKE_CONTROL void fake_come_late(int64_t ns) { g_late.store(ns); }
 FAKE_CONTROL void fake_hold_destroys(bool on) { g_hold_destroys.store(on); }
 FAKE_CONTROL uint64_t fake_mistakes() {
   std::lock_guard lock(g_mutex);
-  return g_contexts.mistakes() + g_streams.mistakes() + g_events.mistakes();
+  return g_contexts.mistakes() + g_streams.mistakes() + g_events.mistakes() + MemoryMistakes();
 }
 FAKE_CONTROL CUfunction fake_kernel(int64_t ns) {
   return reinterpret_cast<CUfunction>(ns == 0 ? kForever : ns);
@@ -347,6 +309,24 @@ FAKE_API(cuGreenCtxDestroy, (void* green)) {
   FakeContext* context = g_contexts.Find(static_cast<char*>(green) - 1);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   EndContext(context);
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice)) {
+  *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT             ? 2
+           : attribute == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR ? 5
+                                                                             : 0;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxGetLimit, (size_t * value, CUlimit limit)) {
+  std::lock_guard lock(g_mutex);
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *value = Current()->limits.emplace(limit, kFirstLimit).first->second;
+  return CUDA_SUCCESS;
+}
+FAKE_API(cuCtxSetLimit, (CUlimit limit, size_t value)) {
+  std::lock_guard lock(g_mutex);
+  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  Current()->limits[limit] = value;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuCtxGetCurrent, (CUcontext * c)) {
@@ -477,6 +457,33 @@ FAKE_API(cuEventQuery, (CUevent e)) {
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return Now() >= When(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
+
+namespace {
+// As with the real driver: what pools do not use is given back then. While anything of the context
+// is captured it is an error, and the capture is broken.
+CUresult Synchronize(FakeContext* context) {
+  {
+    std::lock_guard lock(g_mutex);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    bool captured = false;
+    for (FakeStream* stream : g_captured) {
+      if (stream->context == context) captured = stream->broken = true;
+    }
+    if (captured) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  AwaitContext(context);
+  ShrinkPools();
+  return CUDA_SUCCESS;
+}
+}  // namespace
+
+FAKE_API(cuCtxSynchronize, ()) { return Synchronize(Current()); }
+FAKE_API(cuCtxSynchronize_v2, (CUcontext c)) {
+  return Synchronize(reinterpret_cast<FakeContext*>(c));
+}
+FAKE_API(cuStreamSynchronize, (CUstream)) { return Synchronize(Current()); }
+FAKE_API(cuStreamSynchronize_ptsz, (CUstream)) { return Synchronize(Current()); }
+FAKE_API(cuEventSynchronize, (CUevent)) { return Synchronize(Current()); }
 FAKE_API(cuEventElapsedTime, (float* ms, CUevent a, CUevent b)) {
   std::lock_guard lock(g_mutex);
   const FakeEvent *from = g_events.Find(a), *to = g_events.Find(b);
@@ -516,41 +523,8 @@ FAKE_API(cuStreamBatchMemOp_v2,
   }
   return CUDA_SUCCESS;
 }
-FAKE_API(cuMemAlloc_v2, (CUdeviceptr * p, size_t bytes)) {
-  g_allocations.fetch_add(1);
-  std::lock_guard lock(g_mutex);
-  if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *p = g_next_address;
-  g_next_address += bytes + 512;
-  g_memory[*p] = {bytes, Current()};
-  return CUDA_SUCCESS;
-}
-// The first generation, whose addresses have 32 bits: unrelated to the present one, as in a driver.
-FAKE_API(cuMemAlloc, (unsigned* p, unsigned bytes)) {
-  static unsigned next = 4096;
-  g_allocations.fetch_add(1);
-  std::lock_guard lock(g_mutex);
-  *p = next;
-  next += bytes;
-  g_memory[*p] = {bytes, Current()};
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemFree, (unsigned p)) {
-  std::lock_guard lock(g_mutex);
-  return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-FAKE_API(cuMemGetInfo, (unsigned* free, unsigned* total)) {
-  *total = *free = 4'000'000'000;
-  return CUDA_SUCCESS;
-}
 FAKE_API(cuMemsetD8, (unsigned, unsigned char, unsigned)) {
   g_launches.fetch_add(1);
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuPointerGetAttribute, (void* value, CUpointer_attribute, CUdeviceptr p)) {
-  std::lock_guard lock(g_mutex);
-  if (g_memory.count(p) == 0) return CUDA_ERROR_INVALID_VALUE;
-  *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuMemcpyHtoA_v2, (CUarray, size_t, const void*, size_t)) { return CUDA_SUCCESS; }
@@ -559,91 +533,6 @@ FAKE_API(cuMemcpyBatchAsync_v2,
   return CUDA_SUCCESS;
 }
 FAKE_API(cuMemPrefetchAsync_v2, (CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream)) {
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemFree_v2, (CUdeviceptr p)) {
-  std::lock_guard lock(g_mutex);
-  return g_memory.erase(p) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-// A pool keeps what is freed until it is trimmed.
-FAKE_API(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice d)) {
-  static FakePool pools[2];
-  *pool = reinterpret_cast<CUmemoryPool>(&pools[d]);
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice d)) {
-  return Api_cuDeviceGetDefaultMemPool(pool, d);
-}
-FAKE_API(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps*)) {
-  *pool = reinterpret_cast<CUmemoryPool>(new FakePool);
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemPoolGetAttribute, (CUmemoryPool p, CUmemPool_attribute attribute, void* value)) {
-  std::lock_guard lock(g_mutex);
-  const auto* pool = reinterpret_cast<const FakePool*>(p);
-  *static_cast<cuuint64_t*>(value) =
-      attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? pool->used : pool->reserved;
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemPoolTrimTo, (CUmemoryPool p, size_t keep)) {
-  std::lock_guard lock(g_mutex);
-  auto* pool = reinterpret_cast<FakePool*>(p);
-  pool->reserved = std::min(pool->reserved, std::max<uint64_t>(pool->used, keep));
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemPoolDestroy, (CUmemoryPool p)) {
-  std::lock_guard lock(g_mutex);
-  auto* pool = reinterpret_cast<FakePool*>(p);
-  pool->reserved = pool->used;
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t bytes, CUmemoryPool from, CUstream)) {
-  return AllocateFrom(reinterpret_cast<FakePool*>(from), p, bytes);
-}
-FAKE_API(cuMemAllocAsync, (CUdeviceptr * p, size_t bytes, CUstream s)) {
-  CUmemoryPool pool = nullptr;
-  {
-    std::lock_guard lock(g_mutex);
-    const FakeStream* stream = StreamAt(Legacy(s));
-    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    Api_cuDeviceGetDefaultMemPool(&pool, stream->context->device);
-  }
-  return AllocateFrom(reinterpret_cast<FakePool*>(pool), p, bytes);
-}
-FAKE_API(cuMemFreeAsync, (CUdeviceptr p, CUstream)) {
-  std::lock_guard lock(g_mutex);
-  if (g_defer_frees.load()) {
-    g_deferred.push_back(p);
-  } else {
-    FreePooled(p);
-  }
-  return CUDA_SUCCESS;
-}
-// While it is on, no stream gets to the frees in it; then all do, and the pools give back.
-FAKE_CONTROL void fake_defer_frees(bool on) {
-  std::lock_guard lock(g_mutex);
-  g_defer_frees.store(on);
-  for (const CUdeviceptr p : g_deferred) {
-    FakePool* pool = FreePooled(p);
-    pool->reserved = pool->used;
-  }
-  g_deferred.clear();
-}
-FAKE_API(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t, const CUmemAllocationProp*,
-                       unsigned long long)) {
-  static std::atomic<uint64_t> last{0};
-  *handle = ++last;
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemRelease, (CUmemGenericAllocationHandle)) { return CUDA_SUCCESS; }
-FAKE_API(cuMemMap,
-         (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) {
-  return CUDA_SUCCESS;
-}
-FAKE_API(cuMemUnmap, (CUdeviceptr, size_t)) { return CUDA_SUCCESS; }
-FAKE_API(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
-  *total = size_t{16} << 30;
-  *free = size_t{15} << 30;
   return CUDA_SUCCESS;
 }
 FAKE_API(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long)) {

@@ -42,6 +42,13 @@ class Objects {
       if (match(object)) End(object);
     }
   }
+  template <class Match>
+  bool Any(Match match) const {
+    for (const T* object : alive_) {
+      if (match(object)) return true;
+    }
+    return false;
+  }
   uint64_t mistakes() const { return mistakes_; }
 
  private:

@@ -45,6 +45,7 @@ CUresult BatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* o
                     unsigned flags) __asm__("cuStreamBatchMemOp_v2");
 CUresult HostFuncPerThread(CUstream stream, CUhostFn function,
                            void* user) __asm__("cuLaunchHostFunc_ptsz");
+CUresult SynchronizeV2(CUcontext context) __asm__("cuCtxSynchronize_v2");
 CUfunction fake_kernel(int64_t ns);
 CUresult cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -508,6 +509,17 @@ int main() {
     } else if (command == "end-capture") {
       CUgraph graph;
       Say(std::to_string(cuStreamEndCapture(stream, &graph)));
+    } else if (command == "sync") {  // by WHAT
+      in >> text;
+      Say(std::to_string(text == "stream"  ? cuStreamSynchronize(stream)
+                         : text == "event" ? cuEventSynchronize(nullptr)
+                         : text == "v2"    ? SynchronizeV2(g_context)
+                                           : cuCtxSynchronize()));
+    } else if (command == "limit") {  // WHICH BYTES
+      in >> text >> n;
+      Say(std::to_string(
+          cuCtxSetLimit(text == "stack" ? CU_LIMIT_STACK_SIZE : CU_LIMIT_MALLOC_HEAP_SIZE,
+                        static_cast<size_t>(n))));
     } else if (command == "alloc") {
       in >> n;
       CUdeviceptr p = 0;
@@ -598,15 +610,11 @@ int main() {
     } else if (command == "free") {
       in >> n;
       Say(std::to_string(cuMemFree_v2(static_cast<CUdeviceptr>(n))));
-    } else if (command == "alloc-async") {
+    } else if (command == "alloc-async" || command == "stream-alloc-async") {
       in >> n;
       CUdeviceptr p = 0;
-      const CUresult r = cuMemAllocAsync(&p, static_cast<size_t>(n), nullptr);
-      Say(std::to_string(r) + " " + std::to_string(p));
-    } else if (command == "stream-alloc-async") {
-      in >> n;
-      CUdeviceptr p = 0;
-      const CUresult r = cuMemAllocAsync(&p, static_cast<size_t>(n), stream);
+      const CUresult r =
+          cuMemAllocAsync(&p, static_cast<size_t>(n), command == "alloc-async" ? nullptr : stream);
       Say(std::to_string(r) + " " + std::to_string(p));
     } else if (command == "pool-alloc-async") {  // BYTES LOCATION: from a new pool
       in >> n >> m;

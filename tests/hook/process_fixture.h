@@ -76,6 +76,11 @@ class HookProcess : public testing::Test {
     EXPECT_TRUE(drained);
     return Nanos(MonotonicNow() - begin);
   }
+  // Whether the child is charged so much, soon.
+  bool Becomes(uint64_t memory_total) {
+    for (int i = 0; i < 2000 && backend_->memory_total() != memory_total; ++i) usleep(1000);
+    return backend_->memory_total() == memory_total;
+  }
   uint64_t Count() { return std::stoull(child_->Ask("count")); }
 
   const std::string socket_ = SocketPath();
