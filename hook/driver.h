@@ -11,13 +11,11 @@
 #define BATON_USED_FUNCTIONS(X)                                                                   \
   X(cuCtxGetCurrent, CUresult(CUcontext*))                                                        \
   X(cuCtxGetDevice, CUresult(CUdevice*))                                                          \
-  X(cuCtxSynchronize, CUresult())                                                                 \
   X(cuMemAddressFree, CUresult(CUdeviceptr, size_t))                                              \
   X(cuMemAddressReserve, CUresult(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long)) \
   X(cuMemFreeHost, CUresult(void*))                                                               \
   X(cuMemHostAlloc, CUresult(void**, size_t, unsigned int))                                       \
   X(cuMemSetAccess, CUresult(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t))                \
-  X(cuStreamSynchronize, CUresult(CUstream))                                                      \
   X(cuCtxGetLimit, CUresult(size_t*, CUlimit))                                                    \
   X(cuDeviceGetCount, CUresult(int*))                                                             \
   X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))                                 \

@@ -57,6 +57,7 @@ Allocation* g_allocations[kBuckets];
 Allocation* g_spare = nullptr;
 uint64_t g_moment = 0;
 Pool* g_pools = nullptr;
+std::atomic<uint64_t> g_pooling{0};  // a bit for each GPU that a pool was charged on
 Lock g_lock;
 Lock g_pools_locks[kGpusMax];  // see PoolsLock()
 
@@ -332,9 +333,36 @@ void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged) {
     more = Minus(reserved, known);
     p->charged = reserved;
   }
+  const uint64_t bit = uint64_t{1} << gpu->index;
+  if ((g_pooling.load() & bit) == 0) g_pooling.fetch_or(bit);
   Credit(gpu, credit);
   ChargeAnyway(gpu, more);
 }
+
+namespace {
+
+// Credits what the GPU's pools have given back. PoolsLock() is held.
+void CreditGivenBack(Gpu* gpu) {
+  if (!gpu->memory.lock.TryAcquire()) return;
+  uint64_t credit = 0;
+  {
+    Guard guard(g_lock);
+    for (Pool* p = g_pools; p != nullptr; p = p->next) {
+      uint64_t reserved = 0;
+      if (p->gpu != gpu || p->charged == 0 ||
+          !Attribute(p->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+          reserved >= p->charged) {
+        continue;
+      }
+      credit += p->charged - reserved;
+      p->charged = reserved;
+    }
+  }
+  CreditLocked(gpu, credit);
+  gpu->memory.lock.Release();
+}
+
+}  // namespace
 
 void SettlePools(Gpu* gpu) {
   if (gpu == nullptr || !PoolsLock(gpu).TryAcquire()) return;
@@ -342,25 +370,18 @@ void SettlePools(Gpu* gpu) {
     gpu->memory.lock.Release();
     SettleGraphs(gpu);
   }
-  if (gpu->memory.lock.TryAcquire()) {
-    uint64_t credit = 0;
-    {
-      Guard guard(g_lock);
-      for (Pool* p = g_pools; p != nullptr; p = p->next) {
-        uint64_t reserved = 0;
-        if (p->gpu != gpu || p->charged == 0 ||
-            !Attribute(p->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
-            reserved >= p->charged) {
-          continue;
-        }
-        credit += p->charged - reserved;
-        p->charged = reserved;
-      }
-    }
-    CreditLocked(gpu, credit);
-    gpu->memory.lock.Release();
-  }
+  CreditGivenBack(gpu);
   PoolsLock(gpu).Release();
+}
+
+void PoolsMayHaveShrunk() {
+  const uint64_t pooling = g_pooling.load(std::memory_order_relaxed);
+  for (int i = 0; pooling != 0 && i < GpuCount(); ++i) {
+    Gpu* gpu = GpuAt(i);
+    if ((pooling >> i & 1) == 0 || !PoolsLock(gpu).TryAcquire()) continue;
+    CreditGivenBack(gpu);
+    PoolsLock(gpu).Release();
+  }
 }
 
 namespace {
@@ -603,6 +624,7 @@ void ForgetMemory() {
   for (Mapping*& bucket : g_mappings) bucket = nullptr;
   g_spare = nullptr;
   g_pools = nullptr;
+  g_pooling.store(0);
   ForgetGraphs();
 }
 

@@ -57,6 +57,9 @@ void SettlePool(Gpu* gpu, CUmemoryPool pool, uint64_t charged);
 // Credits what the GPU's pools have given back by themselves: memory that was freed in stream order
 // is, once its stream got there. Never waits, and does nothing while others are at it.
 void SettlePools(Gpu* gpu);
+// The driver has waited for the GPU, and may have taken back what pools do not use: SettlePools()
+// of all GPUs, but for graphs, which keep theirs. Returns at once where no pool was charged.
+void PoolsMayHaveShrunk();
 // Destroys a pool by `real` and credits what it kept; what is still allocated from it is credited
 // as it is freed.
 CUresult DestroyPool(CUmemoryPool pool, CUresult (*real)(CUmemoryPool));

@@ -95,7 +95,8 @@ CUresult CopyIn(CUcontext context, CUdeviceptr to, const void* host, uint64_t by
 
 CUresult Finish(CUcontext context) {
   HookCalls calls(context);
-  return Drv<Fn::cuStreamSynchronize>(CU_STREAM_PER_THREAD);
+  auto* synchronize = RealAs<CUresult(CUstream)>(Fn::cuStreamSynchronize);
+  return synchronize == nullptr ? kNoDriver : synchronize(CU_STREAM_PER_THREAD);
 }
 
 constexpr ArenaDriver kDriver = {Reserve,   Unreserve, Back,   Unback, PinHost,
@@ -297,7 +298,7 @@ bool FreeMovable(CUdeviceptr p) {
   if (!FindMovable(p, &gpu, &found) || found.base != p) return false;
   if (found.in) {
     HookCalls calls(found.context);
-    Drv<Fn::cuCtxSynchronize>();
+    if (auto* synchronize = RealAs<CUresult()>(Fn::cuCtxSynchronize)) synchronize();
   }
   uint64_t freed = 0;
   if (!gpu->movable->arena.Free(p, &freed)) return false;

@@ -179,6 +179,21 @@ TEST_F(HookProcess, WhatWasFreedInStreamOrderIsCreditedWhenTheStreamGotThere) {
   EXPECT_EQ(child_->Ask("meminfo"), "1000 1000");
 }
 
+TEST_F(HookProcess, WhatTheDriverTakesBackWhileTheProgramWaitsIsCreditedAtOnce) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  for (const char* wait : {"stream", "event", "context", "v2"}) {
+    const std::string first = child_->Ask("alloc-async 700");
+    ASSERT_EQ(child_->Ask("free-async " + first.substr(2)), "0");
+    EXPECT_EQ(backend_->memory_total(), 700u) << wait;  // the pool has it
+    ASSERT_EQ(child_->Ask(std::string("sync ") + wait), "0");
+    // The process does nothing any more, and another one of the pod can have it.
+    EXPECT_TRUE(Becomes(0)) << wait << ": " << backend_->memory_total();
+  }
+}
+
 TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
   StartBackend();
   backend_->SetMemoryCap(1000);
