@@ -2,6 +2,7 @@
 // else tells this process so.
 #include "hook/entries.h"
 #include "hook/memory.h"
+#include "hook/mover.h"
 
 namespace baton::hook {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 CUresult Synchronized(CUresult result) {
   if (result == CUDA_SUCCESS) PoolsMayHaveShrunk();
   return result;
+}
+
+CUresult ContextSynchronized(CUresult result) {
+  if (result == CUDA_SUCCESS) FreePutOff();
+  return Synchronized(result);
 }
 
 }  // namespace
@@ -27,11 +33,11 @@ BATON_API(cuEventSynchronize, (CUevent event)) {
 }
 BATON_API(cuCtxSynchronize, ()) {
   BATON_REAL(cuCtxSynchronize);
-  return Synchronized(real());
+  return ContextSynchronized(real());
 }
 BATON_API(cuCtxSynchronize_v2, (CUcontext context)) {
   BATON_REAL(cuCtxSynchronize_v2);
-  return Synchronized(real(context));
+  return ContextSynchronized(real(context));
 }
 
 }  // namespace baton::hook

@@ -177,9 +177,6 @@ void NotAllocated(Gpu* gpu, uint64_t bytes, CUresult result) {
   if (gpu != nullptr && result == CUDA_ERROR_OUT_OF_MEMORY) SayOutOfMemory(gpu, bytes, true);
 }
 
-namespace {
-
-// Gpu::memory.lock is held.
 void CreditLocked(Gpu* gpu, uint64_t bytes) {
   if (bytes == 0) return;
   const uint64_t total = Minus(gpu->memory.used.load(), bytes);
@@ -187,8 +184,6 @@ void CreditLocked(Gpu* gpu, uint64_t bytes) {
   gpu->memory.pod_used.store(Minus(gpu->memory.pod_used.load(), bytes));
   TellMemory(gpu, total);
 }
-
-}  // namespace
 
 void Credit(Gpu* gpu, uint64_t bytes) {
   if (gpu == nullptr || bytes == 0) return;

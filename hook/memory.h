@@ -22,6 +22,8 @@ Gpu* MemoryGpuOf(CUdevice device);
 // not use, and nothing is charged. Null `gpu`: true.
 bool Charge(Gpu* gpu, uint64_t bytes);
 void Credit(Gpu* gpu, uint64_t bytes);
+// The same where Gpu::memory.lock is held.
+void CreditLocked(Gpu* gpu, uint64_t bytes);
 // Charges what the device has already, over the cap too: the next allocation is told so.
 void ChargeAnyway(Gpu* gpu, uint64_t bytes);
 

@@ -1,5 +1,6 @@
 #include "hook/mover.h"
 
+#include <stdlib.h>
 #include <sys/prctl.h>
 
 #include "hook/allocation.h"
@@ -24,6 +25,18 @@ std::atomic<bool> g_swaps{false};
 std::atomic<uint32_t> g_thread{0};  // 0 not started, 1 runs, 2 cannot
 std::atomic<uint32_t> g_work{0};    // futex: changes when there may be something to do
 std::atomic<bool> g_stopped{false};
+
+// Memory that the program freed during a capture, and that is there still.
+struct PutOff {
+  CUdeviceptr address;
+  uint64_t id;
+  CUcontext context;
+  Gpu* gpu;
+  PutOff* next;
+};
+PutOff* g_put_off = nullptr;
+std::atomic<uint32_t> g_put_offs{0};  // how many
+Lock g_put_off_lock;                  // taken last, and short
 
 CUresult Reserve(CUdeviceptr* base, uint64_t bytes) {
   return Drv<Fn::cuMemAddressReserve>(base, size_t{bytes}, size_t{0}, CUdeviceptr{0}, 0ull);
@@ -122,7 +135,10 @@ uint64_t Lacking(Arena& arena) {
 
 unsigned long long Mib(uint64_t bytes) { return bytes >> 20; }
 
-enum class Work : uint8_t { kNone, kIn, kOut };
+enum class Work : uint8_t { kNone, kIn, kOut, kFree };
+
+bool FreesPutOff() { return g_put_offs.load() > 0 && g_captures.load() == 0; }
+bool FreeOne(Gpu* idle);
 
 // What there is to do, if it may begin. From then on the gate stays closed, and no drain ends.
 Work Begin(Gpu* gpu) {
@@ -133,10 +149,10 @@ Work Begin(Gpu* gpu) {
   Work work = Work::kNone;
   if (machine.open()) {
     if (m.arena.missing() > 0) work = Work::kIn;
-  } else if (m.arena.in() > m.keep.load() &&
-             (machine.phase() == Phase::kIdle || machine.phase() == Phase::kWaiting)) {
+  } else if (machine.phase() == Phase::kIdle || machine.phase() == Phase::kWaiting) {
     // What waits for the host in the driver's queue may want it at any time.
-    if (!HasWork(gpu)) work = Work::kOut;
+    const bool moves = m.arena.in() > m.keep.load();
+    if ((moves || FreesPutOff()) && !HasWork(gpu)) work = moves ? Work::kOut : Work::kFree;
   }
   if (work != Work::kNone) m.moving.store(true);
   return work;
@@ -154,10 +170,13 @@ bool Do(Gpu* gpu, Work work) {
     const CUresult result = m.arena.MoveIn();
     more = result == CUDA_SUCCESS;
     wanted = result == CUDA_ERROR_OUT_OF_MEMORY ? Lacking(m.arena) : 0;
-  } else {
+  } else if (work == Work::kOut) {
     more = m.arena.MoveOut(m.keep.load());
+  } else if (gpu->memory.lock.TryAcquire()) {  // who holds it may wait for this thread
+    while (FreeOne(gpu)) more = true;
+    gpu->memory.lock.Release();
   }
-  if (more) {
+  if (more && work != Work::kFree) {
     const uint64_t in = m.arena.in();
     BATON_SAY_MORE("moved %llu MiB %s in %llu us; %llu of %llu MiB are on the GPU",
                    Mib(in > in_before ? in - in_before : in_before - in),
@@ -266,7 +285,12 @@ bool AllocateMovable(uint64_t bytes, CUdeviceptr* p, CUresult* result) {
   if (rounded == UINT64_MAX) return false;
   // The daemon is to know in the same moment that it can be moved.
   gpu->memory.movable.fetch_add(rounded);
-  if (!Charge(gpu, rounded)) {
+  bool charged = Charge(gpu, rounded);
+  if (!charged && FreesPutOff()) {
+    FreePutOff();
+    charged = Charge(gpu, rounded);
+  }
+  if (!charged) {
     gpu->memory.movable.fetch_sub(rounded);
     *result = NotCharged(gpu, bytes);
     return true;
@@ -292,19 +316,99 @@ bool FindMovable(CUdeviceptr address, Gpu** gpu, Arena::Allocation* found) {
   return false;
 }
 
+namespace {
+
+// Waits for the work of a context. False: not now, because of a capture.
+bool AwaitContext(CUcontext context) {
+  auto* synchronize = RealAs<CUresult()>(Fn::cuCtxSynchronize);
+  if (g_captures.load() > 0) return false;
+  if (synchronize == nullptr) return true;
+  HookCalls calls(context);
+  // One may have begun meanwhile. Of a broken context nothing runs any more.
+  const CUresult result = synchronize();
+  return result < CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+         result > CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+void KeepPutOff(PutOff* one) {
+  Guard guard(g_put_off_lock);
+  one->next = g_put_off;
+  g_put_off = one;
+  g_put_offs.fetch_add(1);
+}
+
+// The first that matches, taken out; null: none does.
+template <class Match>
+PutOff* TakePutOff(Match match) {
+  Guard guard(g_put_off_lock);
+  for (PutOff** at = &g_put_off; *at != nullptr; at = &(*at)->next) {
+    PutOff* one = *at;
+    if (!match(*one)) continue;
+    *at = one->next;
+    g_put_offs.fetch_sub(1);
+    return one;
+  }
+  return nullptr;
+}
+
+// True: one that was put off is free. `idle`: of this GPU alone, on which nothing runs, and its
+// memory.lock is held; null: its context is waited for.
+bool FreeOne(Gpu* idle) {
+  if (!FreesPutOff()) return false;
+  PutOff* one = TakePutOff([=](const PutOff& o) { return idle == nullptr || o.gpu == idle; });
+  if (one == nullptr) return false;
+  Gpu* gpu = one->gpu;
+  Arena& arena = gpu->movable->arena;
+  Arena::Allocation found;
+  uint64_t freed = 0;
+  if (arena.Find(one->address, &found) && found.id == one->id) {
+    if (idle == nullptr && found.in && !AwaitContext(one->context)) {
+      KeepPutOff(one);
+      return false;
+    }
+    arena.Free(one->address, &freed);
+  }
+  free(one);
+  gpu->memory.movable.fetch_sub(freed);
+  if (idle != nullptr) {
+    CreditLocked(gpu, freed);
+  } else {
+    Credit(gpu, freed);
+    if (freed > 0) MemoryMoved(gpu, true);
+  }
+  return true;
+}
+
+}  // namespace
+
+void FreePutOff() {
+  while (FreesPutOff() && FreeOne(nullptr)) {
+  }
+}
+
 bool FreeMovable(CUdeviceptr p) {
   Gpu* gpu = nullptr;
   Arena::Allocation found;
   if (!FindMovable(p, &gpu, &found) || found.base != p) return false;
-  if (found.in) {
-    HookCalls calls(found.context);
-    if (auto* synchronize = RealAs<CUresult()>(Fn::cuCtxSynchronize)) synchronize();
+  {
+    Guard guard(g_put_off_lock);
+    for (const PutOff* one = g_put_off; one != nullptr; one = one->next) {
+      if (one->address == p) return false;  // it is free, as the program sees it
+    }
+  }
+  if (found.in && !AwaitContext(found.context)) {
+    auto* one = static_cast<PutOff*>(malloc(sizeof(PutOff)));
+    if (one == nullptr) return true;  // it stays
+    *one = {p, found.id, found.context, gpu, nullptr};
+    KeepPutOff(one);
+    return true;
   }
   uint64_t freed = 0;
   if (!gpu->movable->arena.Free(p, &freed)) return false;
   gpu->memory.movable.fetch_sub(freed);
   Credit(gpu, freed);
   if (freed > 0) MemoryMoved(gpu, true);
+  FreePutOff();
   return true;
 }
 
@@ -331,6 +435,7 @@ void LockMovable(bool lock) {
 }
 
 void ForgetMovable(CUcontext context) {
+  while (PutOff* one = TakePutOff([=](const PutOff& o) { return o.context == context; })) free(one);
   for (int i = 0; Swaps() && i < GpuCount(); ++i) {
     Gpu* gpu = GpuAt(i);
     if (gpu->movable == nullptr) continue;
@@ -343,6 +448,9 @@ void ForgetMovable(CUcontext context) {
 void ForgetMover() {
   g_thread.store(0);
   g_stopped.store(false);
+  g_put_off_lock.Reset();
+  g_put_off = nullptr;
+  g_put_offs.store(0);
 }
 
 }  // namespace baton::hook

@@ -35,8 +35,12 @@ void StopMoving();
 
 // Allocates memory that can be moved, and charges it. False: not here, ask the driver.
 bool AllocateMovable(uint64_t bytes, CUdeviceptr* p, CUresult* result);
-// Frees it once the device is done with it. False: it is none.
+// Frees it once the device is done with it: during a capture that cannot be waited for, and the
+// memory is put off until a later free, the program's own wait, or a moment without work. False: it
+// is none.
 bool FreeMovable(CUdeviceptr p);
+// Frees what was put off, once the device is done with it, unless there are captures.
+void FreePutOff();
 // The allocation that has the address. False: none.
 bool FindMovable(CUdeviceptr address, Gpu** gpu, Arena::Allocation* found);
 // True, and said on stderr once: the address is in such memory, with which `what` does not work.

@@ -194,6 +194,45 @@ TEST_F(HookProcess, WhatTheDriverTakesBackWhileTheProgramWaitsIsCreditedAtOnce) 
   }
 }
 
+TEST_F(HookProcess, MemoryThatMovesIsFreedAfterACaptureIfOneIsUnderWay) {
+  constexpr uint64_t kBlock = 2 << 20;
+  StartBackend();
+  backend_->SetIdle(60'000 * kMs);
+  StartChild({{"BATON_SWAP", "1"}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+  const std::string first = child_->Ask("alloc 2000000").substr(2);
+  const std::string second = child_->Ask("alloc 2000000").substr(2);
+  const std::string third = child_->Ask("alloc 2000000").substr(2);
+  ASSERT_EQ(backend_->memory_total(), 3 * kBlock);
+  backend_->SetAutoQuota(60'000 * kMs);
+  ASSERT_EQ(child_->Ask("launch 50000000"), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  EXPECT_EQ(child_->Ask("free " + first), "0");
+  EXPECT_EQ(child_->Ask("free " + first), "1");  // it is free
+  EXPECT_EQ(child_->Ask("free " + second), "0");
+  EXPECT_EQ(child_->Ask("end-capture"), "0");
+  EXPECT_EQ(backend_->memory_total(), 3 * kBlock);
+  EXPECT_EQ(child_->Ask("free " + third), "0");  // waits for the kernel, and the others go too
+  EXPECT_TRUE(Becomes(0)) << backend_->memory_total();
+  EXPECT_EQ(child_->Ask("mistakes"), "0");
+}
+
+TEST_F(HookProcess, MemoryThatMovesAndWasFreedInACaptureIsGivenBackWithoutMoreCalls) {
+  StartBackend();
+  backend_->SetAutoQuota(60'000 * kMs);
+  StartChild({{"BATON_SWAP", "1"}});
+  ASSERT_EQ(child_->Ask("init"), "0");
+  ASSERT_EQ(child_->Ask("stream").substr(0, 2), "0 ");
+  const std::string first = child_->Ask("alloc 2000000").substr(2);
+  ASSERT_EQ(child_->Ask("launch 1000000"), "0");
+  ASSERT_EQ(child_->Ask("capture"), "0");
+  ASSERT_EQ(child_->Ask("free " + first), "0");
+  ASSERT_EQ(child_->Ask("end-capture"), "0");
+  EXPECT_TRUE(Becomes(0)) << backend_->memory_total();
+  EXPECT_EQ(child_->Ask("mistakes"), "0");
+}
+
 TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
   StartBackend();
   backend_->SetMemoryCap(1000);
