@@ -18,6 +18,7 @@
   X(cuMemSetAccess, CUresult(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t))                \
   X(cuCtxGetLimit, CUresult(size_t*, CUlimit))                                                    \
   X(cuDeviceGetCount, CUresult(int*))                                                             \
+  X(cuDeviceGetAttribute, CUresult(int*, CUdevice_attribute, CUdevice))                           \
   X(cuDeviceGetDefaultMemPool, CUresult(CUmemoryPool*, CUdevice))                                 \
   X(cuDeviceGetMemPool, CUresult(CUmemoryPool*, CUdevice))                                        \
   X(cuDeviceGetGraphMemAttribute, CUresult(CUdevice, CUgraphMem_attribute, void*))                \

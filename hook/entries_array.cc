@@ -1,6 +1,6 @@
-// Arrays, mipmapped arrays, and the heaps of kernels: memory of the device without an address that
-// the program sees. An array's size is the driver's secret: it is charged what tiles of 64 bytes by
-// 8 rows take.
+// Arrays, mipmapped arrays, and the heaps and stacks of kernels: memory of the device without an
+// address that the program sees. An array's size is the driver's secret: it is charged what tiles
+// of 64 bytes by 8 rows take.
 #include "hook/allocation.h"
 #include "hook/entries.h"
 
@@ -119,28 +119,53 @@ BATON_API(cuMipmappedArrayDestroy, (CUmipmappedArray array)) {
   return Free(HandleKey(array), [&] { return real(array); });
 }
 
-// The heaps from which kernels print and allocate. What every context has from the start is not
-// counted; what a program adds is, until it takes it back or the context ends.
+namespace {
+
+// What the device takes for each byte of a limit: once for the heaps from which kernels print and
+// allocate, and a stack for every thread that the device can have at a time. 0: for no other limit.
+uint64_t TimesTaken(const Gpu* gpu, CUlimit limit) {
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE) return 1;
+  if (limit != CU_LIMIT_STACK_SIZE) return 0;
+  int processors = 0, threads = 0;
+  Drv<Fn::cuDeviceGetAttribute>(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu->device);
+  Drv<Fn::cuDeviceGetAttribute>(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+                                gpu->device);
+  return processors > 0 && threads > 0
+             ? static_cast<uint64_t>(processors) * static_cast<uint64_t>(threads)
+             : 0;
+}
+
+}  // namespace
+
+// What every context has from the start is not counted; what a program adds is, until it takes it
+// back or the context ends.
 BATON_API(cuCtxSetLimit, (CUlimit limit, size_t value)) {
   BATON_REAL(cuCtxSetLimit);
-  const bool heap = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE;
-  Gpu* gpu = heap ? MemoryGpu() : nullptr;
+  const bool takes = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE ||
+                     limit == CU_LIMIT_STACK_SIZE;
+  Gpu* gpu = takes ? MemoryGpu() : nullptr;
+  const uint64_t times = gpu == nullptr ? 0 : TimesTaken(gpu, limit);
   size_t was = 0;
-  if (gpu == nullptr || Drv<Fn::cuCtxGetLimit>(&was, limit) != CUDA_SUCCESS) {
+  if (times == 0 || Drv<Fn::cuCtxGetLimit>(&was, limit) != CUDA_SUCCESS) {
     return real(limit, value);
   }
   Guard guard(g_limits_lock);
   Charged kept = {gpu, 0, CurrentContext()};
-  const uint64_t key = HandleKey(kept.context) + (limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 1 : 2);
+  const uint64_t key = HandleKey(kept.context) + (limit == CU_LIMIT_MALLOC_HEAP_SIZE   ? 1
+                                                  : limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 2
+                                                                                       : 3);
   Forget(key, &kept);
-  const uint64_t more = value > was ? value - was : 0;
+  const uint64_t more = value > was ? Times(value - was, times) : 0;
   const bool charged = Charge(gpu, more);
   const CUresult result = charged ? real(limit, value) : NotCharged(gpu, more);
   size_t is = was;
   Drv<Fn::cuCtxGetLimit>(&is, limit);
   const uint64_t before = kept.bytes + (charged ? more : 0);
-  kept.bytes = kept.bytes + is > was ? kept.bytes + is - was : 0;
+  const uint64_t grown = is > was ? Times(is - was, times) : 0;
+  const uint64_t shrunk = is < was ? Times(was - is, times) : 0;
+  kept.bytes = kept.bytes + grown > shrunk ? kept.bytes + grown - shrunk : 0;
   if (before > kept.bytes) Credit(gpu, before - kept.bytes);
+  if (before < kept.bytes) ChargeAnyway(gpu, kept.bytes - before);  // the driver rounds up
   if (kept.bytes > 0) Remember(key, kept);
   return result;
 }

@@ -233,6 +233,24 @@ TEST_F(HookProcess, MemoryThatMovesAndWasFreedInACaptureIsGivenBackWithoutMoreCa
   EXPECT_EQ(child_->Ask("mistakes"), "0");
 }
 
+TEST_F(HookProcess, StacksAreChargedForAllThreadsThatTheDeviceCanHave) {
+  StartBackend();
+  backend_->SetMemoryCap(1000);
+  StartChild();
+  ASSERT_EQ(child_->Ask("init"), "0");
+  const std::string stack = "limit stack ";
+  // Of a device with 2 multiprocessors of 5 threads, whose contexts have 1000 bytes for each.
+  EXPECT_EQ(child_->Ask(stack + "1090"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "100 1000");
+  EXPECT_EQ(child_->Ask(stack + "1101"), "2");
+  EXPECT_EQ(child_->Ask("meminfo"), "100 1000");
+  const std::string heap = "limit heap ";
+  EXPECT_EQ(child_->Ask(heap + "1100"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "0 1000");
+  EXPECT_EQ(child_->Ask(stack + "1000"), "0");
+  EXPECT_EQ(child_->Ask("meminfo"), "900 1000");
+}
+
 TEST_F(HookProcess, MemoryByHandleIsChargedUntilItIsReleasedAndUnmapped) {
   StartBackend();
   backend_->SetMemoryCap(1000);
