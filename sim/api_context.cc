@@ -25,11 +25,18 @@ size_t LimitOf(const Ctx* ctx, CUlimit limit) {
   return it != ctx->limits.end() ? it->second : DefaultLimit(limit);
 }
 
-// The heaps of kernels lie on the device: of printf and of malloc. What every context has of them
-// is not counted.
+// How often the device takes what a limit says: once for the heaps of printf and of malloc in
+// kernels, a stack for each thread that it can have at a time, and nothing for the others.
+size_t TimesTaken(CUlimit limit) {
+  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) return 1;
+  return limit == CU_LIMIT_STACK_SIZE ? size_t{kProcessors} * kThreadsPerProcessor : 0;
+}
+
+// What every context has of it is not counted.
 CUresult ResizeHeap(Ctx* ctx, CUlimit limit, size_t bytes) {
   const auto beyond = [&](size_t all) {
-    return all > DefaultLimit(limit) ? RoundUp(all - DefaultLimit(limit), kPage) : 0;
+    const size_t more = all > DefaultLimit(limit) ? all - DefaultLimit(limit) : 0;
+    return RoundUp(more * TimesTaken(limit), kPage);
   };
   const size_t was = beyond(LimitOf(ctx, limit)), is = beyond(bytes);
   if (is > was && !Charge(ctx->dev, is - was)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -324,7 +331,8 @@ SIM_API(cuCtxSetLimit, (CUlimit limit, size_t value)) {
   Ctx* ctx;
   if (CUresult r = CurrentContext(&ctx)) return r;
   if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
+  if (limit == CU_LIMIT_STACK_SIZE && value > 512 << 10) return CUDA_ERROR_INVALID_VALUE;
+  if (TimesTaken(limit) > 0) {
     if (CUresult r = ResizeHeap(ctx, limit, value)) return r;
   }
   ctx->limits[limit] = value;

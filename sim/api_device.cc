@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/driver.h"
+#include "sim/memory.h"
 
 namespace baton::sim {
 namespace {
@@ -148,9 +149,9 @@ int Attribute(int attribute) {
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
       return 2;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      return 108;
+      return kProcessors;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-      return 2048;
+      return kThreadsPerProcessor;
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
       return 32;
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:

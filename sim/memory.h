@@ -9,6 +9,8 @@
 namespace baton::sim {
 
 inline constexpr size_t kPage = 4096;
+// As devices say of themselves.
+inline constexpr int kProcessors = 108, kThreadsPerProcessor = 2048;
 
 // The next multiple of `unit`; it may overflow.
 inline size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }

@@ -106,6 +106,23 @@ Taken TakeHeap(size_t bytes) {
   });
 }
 
+// The stacks of kernels grow by so much, for all threads that the device can have at a time.
+Taken TakeStacks(size_t bytes) {
+  int processors = 0, threads = 0;
+  Check(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0), "count");
+  Check(cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 0),
+        "threads");
+  const size_t each = bytes / static_cast<size_t>(processors * threads);
+  size_t was = 0;
+  Check(cuCtxGetLimit(&was, CU_LIMIT_STACK_SIZE), "cuCtxGetLimit");
+  const CUresult result = cuCtxSetLimit(CU_LIMIT_STACK_SIZE, was + each);
+  return If(result, [each] {
+    size_t is = 0;
+    Check(cuCtxGetLimit(&is, CU_LIMIT_STACK_SIZE), "cuCtxGetLimit");
+    Check(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, is - each), "cuCtxSetLimit");
+  });
+}
+
 Taken TakePhysical(size_t bytes) {
   CUmemAllocationProp prop = {};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -221,6 +238,7 @@ const std::map<std::string, Way>& Ways() {
       {"array-3d", TakeArray3D},
       {"mipmapped", TakeMipmapped},
       {"heap", TakeHeap},
+      {"stacks", TakeStacks},
       {"graph-node", TakeByNode},
       {"graph-capture", TakeByCapture},
   };

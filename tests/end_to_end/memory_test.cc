@@ -57,7 +57,7 @@ TEST_F(Memory, EveryWayToAllocateIsCapped) {
   StartCluster({.transport = Transport::kUnix});
   for (const char* kind :
        {"plain", "first", "pitch", "managed", "async", "pool", "managed-pool", "physical", "array",
-        "array-3d", "mipmapped", "heap", "module", "graph-node", "graph-capture"}) {
+        "array-3d", "mipmapped", "heap", "stacks", "module", "graph-node", "graph-capture"}) {
     Pod pod = Run(kind, 64, {ALLOCATING, "fill", kind});
     ASSERT_EQ(pod.Wait(seconds(30)), 0) << kind << ": " << pod.Stderr();
     const nlohmann::json said = pod.Report();
