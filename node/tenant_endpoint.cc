@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
+#include <functional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -26,6 +28,20 @@ constexpr Duration kReapPollMax = std::chrono::milliseconds(20);
 constexpr std::array<Duration, 4> kExecLooks = {
     std::chrono::milliseconds(1), std::chrono::milliseconds(10), std::chrono::milliseconds(100),
     std::chrono::milliseconds(1000)};
+
+// Calls `became` if the process is seen to be another program. It has `timer` and `peer`.
+void AwaitExec(boost::asio::steady_timer& timer, const Peer& peer, size_t looks,
+               std::function<void()> became) {
+  if (looks == kExecLooks.size()) return;
+  timer.expires_after(kExecLooks[looks]);
+  timer.async_wait([&timer, &peer, looks, became = std::move(became)](ErrorCodeAsio error) mutable {
+    if (error) return;
+    const uint64_t image = ImageOf(peer.pid);
+    if (image != 0 && image != peer.image) return became();
+    AwaitExec(timer, peer, looks + 1, std::move(became));
+  });
+}
+
 // Frames that are still read from a connection that is over: more than a socket buffers of those
 // that count, and a bound for who goes on writing meanwhile.
 constexpr int kLastFramesMax = 1024;
@@ -547,19 +563,12 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   }
   if (client->reaping) return;
   if (!client->served) Forget(client);
-  LookForExec(client, 0);
+  if (client->served && client->peer.image != 0) {
+    AwaitExec(client->timer, client->peer, 0, [this, alive = alive_, client] {
+      if (*alive && !client->connected && !client->reaping) Reap(client);
+    });
+  }
   sink_.OnDown(client->number, wire::DownReason::kDisconnected);
-}
-
-void TenantEndpoint::LookForExec(const std::shared_ptr<Client>& client, size_t looks) {
-  if (client->peer.image == 0 || looks == kExecLooks.size()) return;
-  client->timer.expires_after(kExecLooks[looks]);
-  client->timer.async_wait([this, alive = alive_, client, looks](ErrorCodeAsio error) {
-    if (error || !*alive || client->connected || client->reaping) return;
-    const uint64_t image = ImageOf(client->peer.pid);
-    if (image != 0 && image != client->peer.image) return Reap(client);
-    LookForExec(client, looks + 1);
-  });
 }
 
 void TenantEndpoint::AwaitExit(const std::shared_ptr<Client>& client) {

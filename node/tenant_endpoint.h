@@ -157,8 +157,6 @@ class TenantEndpoint {
   // False when there is no descriptor left to watch the process with. `again`: of a process that
   // may hold a GPU; it is tried again until there is one.
   void AwaitExit(const std::shared_ptr<Client>& client);
-  // Of one that has disconnected: ends it if its process has become another program.
-  void LookForExec(const std::shared_ptr<Client>& client, size_t looks);
   void Reap(const std::shared_ptr<Client>& client);
   void Exited(const std::shared_ptr<Client>& client);
   void Forget(const std::shared_ptr<Client>& client);

@@ -1,0 +1,137 @@
+// Mixes of pods in which a promise was once broken, each small enough to be read.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "world/engine.h"
+#include "world/plan.h"
+
+namespace baton::world {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+PodPlan Of(uint32_t id, uint32_t percent) {
+  PodPlan pod;
+  pod.id = id;
+  pod.spec.request = policy::Share(percent * 10'000);
+  pod.spec = policy::Validated(pod.spec).value();
+  return pod;
+}
+
+Plan For(Duration length) {
+  Plan plan;
+  plan.length = plan.calm_from = length;
+  return plan;
+}
+
+// What it held and used of a GPU, in percent of the plan's time.
+struct Had {
+  double held = 0, used = 0;
+};
+Had Of(const Verdict& verdict, const Plan& plan, uint32_t pod, uint32_t gpu = 0) {
+  const auto percent = [&plan](Duration time) {
+    return 100 * static_cast<double>(Nanos(time)) / static_cast<double>(Nanos(plan.length));
+  };
+  for (const PodFigures& figures : verdict.pods) {
+    if (figures.pod != pod || figures.gpu != gpu) continue;
+    return {percent(figures.held), percent(figures.used)};
+  }
+  ADD_FAILURE() << "pod " << pod << " is not on GPU " << gpu;
+  return {};
+}
+
+// A drain of all its processes takes longer than a drain that is stuck is given, and ends.
+TEST(Promises, AreKeptBesideManyProcessesWithLongKernels) {
+  struct {
+    uint32_t processes;
+    Duration kernel;
+  } const mixes[] = {{8, milliseconds(20)}, {2, milliseconds(150)}, {48, milliseconds(1)}};
+  for (const auto& mix : mixes) {
+    for (const bool limited : {false, true}) {
+      SCOPED_TRACE(std::to_string(mix.processes) +
+                   (limited ? " processes, limited" : " processes"));
+      Plan plan = For(seconds(60));
+      plan.pods = {Of(1, 90), Of(2, 10)};
+      plan.pods[1].processes = mix.processes;
+      plan.pods[1].kernel = mix.kernel;
+      if (limited) plan.pods[1].spec.limit = policy::Share(100'000u);
+      const Verdict verdict = world::Run(plan, {});
+      EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+      EXPECT_NEAR(Of(verdict, plan, 1).held, 90, 1.5);
+      EXPECT_NEAR(Of(verdict, plan, 2).held, 10, 1.5);
+    }
+  }
+}
+
+// The limit pays for the time for which an idle token is kept: not for longer than beside others.
+TEST(Promises, APodWithALimitIsNoSlowerAloneThanBesideOthers) {
+  double used[2];
+  for (const bool alone : {false, true}) {
+    Plan plan = For(seconds(30));
+    plan.pods = {Of(1, 10)};
+    if (!alone) plan.pods.push_back(Of(2, 90));
+    PodPlan& limited = plan.pods.front();
+    limited.spec.limit = policy::Share(100'000u);
+    limited.kernel = limited.burst = microseconds(200);
+    limited.pause = milliseconds(5);
+    used[alone] = Of(world::Run(plan, {}), plan, 1).used;
+  }
+  EXPECT_GE(used[true], used[false]);
+}
+
+TEST(Promises, ALimitHoldsOverChangesOfPriority) {
+  Plan plan = For(seconds(20));
+  plan.pods = {Of(1, 50)};
+  plan.pods[0].spec.limit = policy::Share(500'000u);
+  for (Duration at = milliseconds(100); at < plan.length; at += milliseconds(100)) {
+    FaultPlan change;
+    change.kind = kResizes;
+    change.at = at;
+    change.pod = 1;
+    change.spec = plan.pods[0].spec;
+    if (plan.faults.size() % 2 == 0) {
+      change.spec.priority = policy::Priority::kIdle;
+      change.spec.request = policy::Share(0u);
+    }
+    plan.faults.push_back(change);
+  }
+  const Verdict verdict = world::Run(plan, {});
+  EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+  EXPECT_LE(Of(verdict, plan, 1).held, 53);
+}
+
+// A pod that naps is far behind its request again and again, though it is owed little.
+TEST(Promises, AGangIsNotStarvedByOneThatNaps) {
+  Plan plan = For(seconds(60));
+  plan.gpus = 2;
+  plan.pods = {Of(1, 20), Of(2, 75), Of(3, 5), Of(4, 80)};
+  plan.pods[0].gpus = {0, 1};
+  plan.pods[0].collective = 10;
+  for (const uint32_t on_1 : {1, 2}) plan.pods[on_1].gpus = {1};
+  plan.pods[1].kernel = plan.pods[1].burst = microseconds(200);
+  plan.pods[1].pause = milliseconds(1);
+  plan.pods[3].gpus = {0};
+  const Verdict verdict = world::Run(plan, {});
+  EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+  for (const uint32_t gpu : {0, 1}) EXPECT_GE(Of(verdict, plan, 1, gpu).used, 15) << gpu;
+}
+
+// Behind a relay: what was sent ahead to one that works for 30 us is over before its turn is seen
+// to begin, and whoever comes next is not kept waiting for it.
+TEST(Promises, AHoldThatIsOverBeforeItIsSeenToBeginHoldsUpNobody) {
+  Plan plan = For(seconds(60));
+  plan.seed = 3;
+  plan.relay = true;
+  plan.pods = {Of(1, 50), Of(2, 30), Of(3, 10)};
+  plan.pods[2].kernel = plan.pods[2].burst = microseconds(30);
+  plan.pods[2].pause = milliseconds(100);
+  for (PodPlan& pod : plan.pods) pod.jitter = 30;
+  const Verdict verdict = world::Run(plan, {});
+  EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+}
+
+}  // namespace
+}  // namespace baton::world
