@@ -1,9 +1,14 @@
 // baton receipt: what a pod or a team got for its request, signed; and whether such a receipt is as
 // it was signed.
+#include <errno.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +77,47 @@ void PrintReceipt(const json& receipt) {
   }
 }
 
+Result<void> WriteAll(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      return Fail(ErrorCode::kInternal, "cannot write " + path + ": " + std::strerror(errno));
+    }
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+// A file is replaced at once, so that a full disk leaves the old one. Links, devices and pipes stay
+// what they are and are written through.
+Result<void> WriteReceipt(const std::string& path, const std::string& text) {
+  const auto fail = [&path](const char* what) {
+    return Fail(ErrorCode::kInternal,
+                std::string("cannot ") + what + " " + path + ": " + std::strerror(errno));
+  };
+  struct stat st {};
+  const bool exists = lstat(path.c_str(), &st) == 0;
+  if (exists && !S_ISREG(st.st_mode)) {
+    UniqueFd fd(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, kReceiptMode));
+    if (!fd) return fail("open");
+    if (auto written = WriteAll(fd.get(), text, path); !written) return written;
+    if (close(fd.Release()) != 0) return fail("write");
+    return {};
+  }
+  std::string fresh = path + ".XXXXXX";
+  UniqueFd fd(mkostemp(fresh.data(), O_CLOEXEC));
+  if (!fd) return fail("create");
+  auto written = WriteAll(fd.get(), text, path);
+  if (written && (fchmod(fd.get(), kReceiptMode) != 0 || fsync(fd.get()) != 0 ||
+                  rename(fresh.c_str(), path.c_str()) != 0)) {
+    written = fail("write");
+  }
+  if (!written) unlink(fresh.c_str());
+  return written;
+}
+
 // What `baton receipt pod` and `team` were asked.
 struct ReceiptAsked {
   std::string name, from, to, last, time_zone, by;
@@ -107,7 +153,7 @@ int AskReceipt(const std::string& kind, const ReceiptAsked& asked, const Invocat
     std::fwrite(file.data(), 1, file.size(), stdout);
     return 0;
   }
-  if (auto written = ReplaceFile(asked.output, file, kReceiptMode, true); !written) {
+  if (auto written = WriteReceipt(asked.output, file); !written) {
     return Complain(written.error());
   }
   return 0;

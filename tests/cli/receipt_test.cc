@@ -1,6 +1,9 @@
 // `baton receipt`: what it prints, and which receipts `baton receipt verify` refuses.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -89,6 +92,42 @@ Total           18.000     15.367  16.267  15.000   6.250  192.75  40.67
   EXPECT_EQ(asked.at("pod"), "vision/train");
   EXPECT_EQ(asked.at("from"), "2026-11-01");
   EXPECT_FALSE(asked.contains("team"));
+}
+
+// A link, a device and a file of the user's are not the receipt's to replace.
+TEST_F(ReceiptCommand, WritesThroughWhatIsNoFile) {
+  const FakeDaemon daemon([&](const json&) { return Answer(); });
+  const auto write = [&](const std::string& path) {
+    return RunBaton({"receipt", "pod", "train", "--format", "json", "--output", path,
+                     "--socket-dir", daemon.socket_dir()});
+  };
+  const std::string mine = Write("r.json.new", "mine");
+  const std::string file = Write("r.json", "old");
+  ASSERT_EQ(write(file).status, 0);
+  EXPECT_EQ(*ReadFile(mine, 100), "mine");
+  EXPECT_EQ(Refused({file}), "");
+  struct stat st {};
+  ASSERT_EQ(stat(file.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0644U);
+
+  const std::string link = folder_ / "link", target = Write("target", std::string(1 << 16, 'x'));
+  std::filesystem::create_symlink("target", link);
+  ASSERT_EQ(write(link).status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(Refused({target}), "");
+
+  const std::string full = folder_ / "full";
+  if (mknod(full.c_str(), S_IFCHR | 0600, makedev(1, 7)) != 0) GTEST_SKIP() << "no devices here";
+  const Outcome outcome = write(full);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("cannot write " + full + ": No space left"), std::string::npos)
+      << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_character_file(full));
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    files += entry.path().filename() != "receipt.key" ? 1 : 0;
+  }
+  EXPECT_EQ(files, 5U);  // nothing else was left behind
 }
 
 TEST_F(ReceiptCommand, WritesFilesThatItVerifies) {
