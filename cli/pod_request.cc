@@ -109,7 +109,8 @@ Result<json> PodRequestFields(const PodFlags& flags) {
   if (auto said = Said(flags, request); !said) return said;
   // batond knows what a flavor fills in.
   if (request.flavor.empty()) {
-    if (request.share.request == policy::Share(0) && request.share.limit == policy::Share(0)) {
+    if (request.share.request == policy::Share(0) && request.share.limit == policy::Share(0) &&
+        request.share.priority != policy::Priority::kIdle) {
       return Fail(ErrorCode::kInvalid,
                   "missing share: --request 30 guarantees 30 % and lends idle time, "
                   "--limit 30 is 30 % and never more, --flavor names a size of the operator's");

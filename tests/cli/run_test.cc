@@ -239,6 +239,14 @@ TEST_F(Run, ALimitAloneIsStrict) {
   EXPECT_EQ(daemon_.requests().at(0)["limit"], 30.0);
 }
 
+TEST_F(Run, IdlePriorityNeedsNeither) {
+  const Outcome outcome = RunBaton(Shell("", {"--priority", "idle"}), environment());
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "baton: pod sh on GPU-a, GPU-b: no request, limit 100 %\n");
+  EXPECT_EQ(daemon_.requests().at(0)["priority"], "idle");
+  EXPECT_EQ(RunBaton({"vgpu", "create", "night", "--priority", "idle"}, environment()).err, "");
+}
+
 TEST_F(Run, LeavesTheProgramsArgumentsAlone) {
   const Outcome outcome = RunBaton(
       {"run", "--request", "30", "--", "/bin/echo", "[1,2]", "--help", "--request", "", "--", "x"},
