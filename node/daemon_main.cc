@@ -47,10 +47,17 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
   bool file_only = false;
   bool print = false;
   bool supervise = false;
-  app.add_option("--config", call.config, "Configuration file (TOML)")->type_name("FILE");
+  // As of a variable that is not set: neither defaults nor another task than what was asked for.
+  const CLI::Validator named(
+      [](const std::string& path) { return path.empty() ? "the path is empty" : std::string(); },
+      "");
+  app.add_option("--config", call.config, "Configuration file (TOML)")
+      ->type_name("FILE")
+      ->check(named);
   app.add_option("--check-config", check,
                  "Check a configuration file, and what it names on this machine, and exit")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(named);
   app.add_flag("--file-only", file_only,
                "With --check-config: the file alone, which may be for another machine")
       ->needs("--check-config");

@@ -82,6 +82,24 @@ TEST_F(Batond, ChecksAFileBesideTheOneThatServes) {
   EXPECT_TRUE(Status().value("ok", false)) << "it serves as before";
 }
 
+// As of a variable that is not set.
+TEST_F(Batond, AnEmptyPathOfAConfigurationIsRefused) {
+  for (const std::string program : {BATOND, FRONTEND}) {
+    for (const std::string flags :
+         {"--check-config ''", "--config ''", "--config '' --print-config",
+          "--check-config '' --file-only", "--config '' --supervise"}) {
+      const int status = std::system(("timeout 20 " + program + " " + flags + " >" +
+                                      (folder_ / "out") + " 2>" + (folder_ / "said"))
+                                         .c_str());
+      EXPECT_EQ(WEXITSTATUS(status), 2) << program << " " << flags;
+      EXPECT_EQ(ReadText(folder_ / "out"), "");
+      EXPECT_NE(ReadText(folder_ / "said").find("config: the path is empty; see "),
+                std::string::npos)
+          << ReadText(folder_ / "said");
+    }
+  }
+}
+
 TEST_F(Batond, GivesTheTokenOnOnlyWhenTheHolderHasDrained) {
   ScriptedClient a(Socket()), b(Socket());
   ASSERT_TRUE(a.Join(Pod("a", 50), "GPU-a"));
