@@ -187,7 +187,7 @@ void Books::RecordSettings() {
   ledger::Change by;
   by.at = ledger::WallNow();
   by.node = config::NodeName(options_);
-  by.who = "configuration";
+  by.who = ledger::kConfiguration;
   by.action = "configure";
   const bool own = has_teams_ && !follows_upstream_;
   writer_->RecordSettings(std::move(by), SettingsOf(options_, own ? &teams_ : nullptr));

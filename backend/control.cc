@@ -326,6 +326,18 @@ Control::Control(boost::asio::io_context& io, Arbiter& arbiter, Leases& leases, 
   });
 }
 
+void Control::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured) {
+  arbiter_.lifecycle().ApplyConfiguredPods(configured, [this](const Pod& pod) {
+    if (books_ == nullptr) return;
+    ledger::Change change;
+    change.who = ledger::kConfiguration;
+    change.action = "create";
+    change.kind = "pod";
+    change.object = PathOf(pod);
+    books_->Record(std::move(change), json(), Described(&pod), 0);
+  });
+}
+
 bool Control::HandleLease(const std::string& command, Request& request, const Caller& caller,
                           const Respond& respond) {
   const auto refuse = [&](const Error& error) {

@@ -55,6 +55,8 @@ class Control {
 
   // One request.
   void Handle(const std::string& line, const Caller& caller, const Respond& respond);
+  // Those of the configuration file, and writes down which are made by it.
+  void ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured);
   // One of a user, as the kernel says.
   void HandleOfUser(const std::string& line, uint32_t uid, const Respond& respond);
 

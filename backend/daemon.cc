@@ -104,7 +104,7 @@ Result<void> Daemon::Start() {
   if (books_) {
     if (auto ok = books_->Start(); !ok) return ok;
   }
-  arbiter_->lifecycle().ApplyConfiguredPods(options_.pods);
+  control_->ApplyConfiguredPods(options_.pods);
   leases_->Restore();
   if (auto ok = tenants_->Listen(options_.server.socket_dir + "/baton.sock",
                                  control_dir + "/baton.sock.lock");
@@ -371,7 +371,7 @@ void Daemon::Reload() {
     log_.Add(node::EventLog::Level::kWarning, "gpu", added.error().message);
   }
   AdoptMissing();  // who held a GPU that is new in the file
-  arbiter_->lifecycle().ApplyConfiguredPods(options_.pods);
+  control_->ApplyConfiguredPods(options_.pods);
   if (books_) books_->RecordSettings();
   if (nodes_) nodes_->NodesChanged();
   const bool restart = config::PrintOptions(options_) != config::PrintOptions(*fresh);

@@ -473,8 +473,10 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
   return {};
 }
 
-void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured) {
+void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured,
+                                       MadeOfFile made) {
   if (&configured != &configured_) configured_ = configured;
+  made_of_file_ = std::move(made);
   configured_known_ = true;
   const PodsFile::Batch one_write(file_);
   many_ = true;
@@ -532,6 +534,7 @@ void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>&
     fresh.from_file = fingerprint;
     CreatePod(
         std::move(fresh), asked.count, "*", [this, name = asked.name](const Result<Pod*>& added) {
+          if (added && made_of_file_) made_of_file_(**added);
           // A GPU that is not known yet may belong to a node that has not connected: tried again
           // then.
           if (!added && added.error().code != ErrorCode::kNotFound) {
@@ -567,7 +570,7 @@ void PodLifecycle::ReserveAgain(const std::string* gpu) {
 }
 
 void PodLifecycle::ApplyConfiguredPodsAgain() {
-  if (configured_known_) ApplyConfiguredPods(configured_);
+  if (configured_known_) ApplyConfiguredPods(configured_, made_of_file_);
 }
 
 void PodLifecycle::DropUnused(Instant now) {

@@ -60,8 +60,11 @@ class PodLifecycle {
   void OnDropped(Dropped told) { dropped_ = std::move(told); }
   // What was made before, or is there again.
   void SetDevices(const std::string& pod, size_t index, const std::string& device);
-  // Brings the pods of the configuration file in; see config.h for who wins.
-  void ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured);
+  // Brings the pods of the configuration file in; see config.h for who wins. `made` is told of each
+  // that was not there before, now and by ApplyConfiguredPodsAgain().
+  using MadeOfFile = std::function<void(const Pod&)>;
+  void ApplyConfiguredPods(const std::vector<config::ConfiguredPod>& configured,
+                           MadeOfFile made = {});
   // ... those that have not come in yet, once there is another GPU or node.
   void ApplyConfiguredPodsAgain();
 
@@ -110,6 +113,7 @@ class PodLifecycle {
   std::set<std::string> under_way_;  // names of pods whose devices are made or taken away
   std::deque<std::pair<Instant, PodId>> unused_;  // throw-away pods, by age
   std::vector<config::ConfiguredPod> configured_;
+  MadeOfFile made_of_file_;
   bool configured_known_ = false;
   // While many pods come one after the other, what is in use without a reservation is counted once:
   // a pod that comes uses nothing yet.

@@ -13,11 +13,14 @@
 
 namespace baton::ledger {
 
+// Who a change of a file is of.
+inline constexpr const char* kConfiguration = "configuration";
+
 // Texts are cut at 512 bytes and stored as UTF-8, `was` and `is` at 16 KiB.
 struct Change {
   WallTime at;
   std::string node;    // of the daemon that did it
-  std::string who;     // a user of the machine; "node N", of a node's operator; "configuration"
+  std::string who;     // a user of the machine; "node N", of a node's operator; kConfiguration
   std::string action;  // "create", "set", "move", "delete", "cordon", "uncordon", "release" ...
   std::string kind;    // of the object: "pod", "gpu", "team", "price" ...
   std::string object;  // NAMESPACE/NAME of a pod, or its NAME; a GPU's uuid; a team's path ...

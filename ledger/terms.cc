@@ -66,9 +66,17 @@ std::vector<Term> OfPod(const std::string& path, const std::vector<const Change*
       term.from = change->at;
       term.who = change->who;
       term.action = change->action;
-      // A file says which GPUs to choose from, not which it was.
+      // A file says which GPUs to choose from, not which it was; and a pod's entry in it and its
+      // making by it, which fills in its GPUs and the usual memory cap, are one.
+      Term* last = open ? &terms.back() : nullptr;
       if (change->action == kConfigured) {
-        term.gpus = open ? terms.back().gpus : std::vector<std::string>();
+        term.gpus = last != nullptr ? last->gpus : std::vector<std::string>();
+        if (last != nullptr && change->was.empty() && last->who == change->who) {
+          term.memory = last->memory;
+        }
+      } else if (last != nullptr && change->who == kConfiguration && last->action == kConfigured) {
+        if (last->gpus.empty()) last->gpus = term.gpus;
+        if (last->memory.empty()) last->memory = term.memory;
       }
     }
     if (open && AsksTheSame(terms.back(), term)) return;

@@ -102,15 +102,35 @@ TEST_F(ReceiptOfBatond, OfAPodOfTheFileFollowsWhatTheFileSays) {
   const auto asked = [&] {
     return Receipt({{"pod", "b"}}).value("receipt", json::object()).value("asked", json::array());
   };
-  ASSERT_EQ(asked().size(), 1u);
+  ASSERT_TRUE(Eventually([&] { return asked().size() == 1 && asked()[0].contains("from"); }))
+      << asked();
   EXPECT_EQ(asked()[0].at("request"), 20);
-  EXPECT_FALSE(asked()[0].contains("from")) << "nobody knows since when";
   configure(50);
   Reload();
   ASSERT_TRUE(Eventually([&] { return asked().size() == 2; })) << asked();
   EXPECT_EQ(asked()[1].at("request"), 50);
   EXPECT_EQ(asked()[1].at("who"), "configuration");
   EXPECT_EQ(asked()[1].at("gpus"), json::array({"GPU-a"}));
+  // Who deletes it and has the file read again has it anew. Who only restarts has the same one.
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "b"}}).at("ok"));
+  Reload();
+  const auto made = [&] {
+    int count = 0;
+    for (const json& row : Say({{"command", "log"}, {"pod", "b"}}).value("rows", json::array())) {
+      count += row.at("action") == "create" && row.at("who") == "configuration" ? 1 : 0;
+    }
+    return count;
+  };
+  ASSERT_TRUE(Eventually([&] { return made() == 2; })) << Say({{"command", "log"}});
+  Restart();
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "b"}}).at("ok"));
+  Restart();
+  ASSERT_TRUE(Eventually([&] { return made() == 3; })) << Say({{"command", "log"}});
+  ASSERT_EQ(asked().size(), 4u) << asked();
+  EXPECT_EQ(asked()[2].at("request"), 50);
+  EXPECT_TRUE(asked()[2].contains("from"));
+  EXPECT_TRUE(asked()[2].contains("to"));
+  EXPECT_FALSE(asked()[3].contains("to"));
 }
 
 TEST_F(ReceiptOfBatond, SaysWhyThereIsNone) {

@@ -524,5 +524,24 @@ TEST(Terms, OfAFileArePlacedWhereThePodIs) {
   EXPECT_FALSE(same[0].from);
 }
 
+// Whichever is written down first.
+TEST(Terms, AnEntryOfAFileAndItsMakingAreOne) {
+  const json entry = {{"request", 30.0}, {"gpus", {"0"}}};
+  const json pod = {{"request", 30.0}, {"gpus", {"GPU-a"}}, {"memory", "50%"}};
+  for (const bool entry_first : {true, false}) {
+    Change listed = Changed(entry_first ? 100 : 101, "configure", "web", nullptr, entry);
+    Change made = Changed(entry_first ? 101 : 100, "create", "web", nullptr, pod);
+    listed.who = made.who = kConfiguration;
+    std::vector<Change> changes = {Changed(300, "delete", "web", pod, nullptr), listed, made};
+    if (entry_first) std::swap(changes[1], changes[2]);
+    const auto terms = TermsOf(changes, {});
+    ASSERT_EQ(terms.size(), 1u) << entry_first;
+    EXPECT_EQ(terms[0].from, At(100));
+    EXPECT_EQ(terms[0].to, At(300));
+    EXPECT_EQ(terms[0].memory, "50%");
+    EXPECT_EQ(terms[0].gpus, std::vector<std::string>{"GPU-a"});
+  }
+}
+
 }  // namespace
 }  // namespace baton::ledger
