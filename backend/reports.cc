@@ -18,6 +18,7 @@
 #include "backend/what_if.h"
 #include "backend/workload.h"
 #include "base/parse.h"
+#include "base/team_path.h"
 #include "ledger/report.h"
 #include "ledger/terms.h"
 #include "teams/explain.h"
@@ -416,6 +417,15 @@ std::string ChangeText(const json& was, const json& is) {
   return text;
 }
 
+// Of a team what it has: 0 is none there, no limit of 0 GPUs.
+void WithoutNone(json& team) {
+  if (!team.is_object()) return;
+  if (team.value("limit", json()) == 0) team.erase("limit");
+  if (team.value("users", json()) == json::object()) team.erase("users");
+  if (team.value("budget", json()) != 0) return;
+  for (const char* of_budget : {"budget", "budget_period_s", "over_budget"}) team.erase(of_budget);
+}
+
 Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
   const auto window = WindowOf(field, "7d");
   if (!window) return tl::unexpected(window.error());
@@ -424,7 +434,8 @@ Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
                                    .to = window->to + std::chrono::milliseconds(1),
                                    .who = field.at("who"),
                                    .kind = "",
-                                   .object = ""};
+                                   .object = "",
+                                   .wide = true};
   for (const char* kind : {"pod", "gpu", "team"}) {
     const std::string& object = field.at(kind);
     if (object.empty()) continue;
@@ -432,14 +443,18 @@ Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
       return Fail(ErrorCode::kInvalid, "pod, gpu and team do not go together");
     }
     question.kind = kind;
-    question.object = object;
+    question.object = question.kind == "team" ? TeamPath(object) : object;
   }
   return LedgerQuery([window = *window, question](ledger::Ledger& ledger) -> Result<json> {
     const auto changes = ledger.Changes(question);
     if (!changes) return tl::unexpected(changes.error());
     json rows = json::array();
     for (const ledger::Change& change : *changes) {
-      const json was = ledger::ObjectIn(change.was), is = ledger::ObjectIn(change.is);
+      json was = ledger::ObjectIn(change.was), is = ledger::ObjectIn(change.is);
+      if (change.kind == "team") {
+        WithoutNone(was);
+        WithoutNone(is);
+      }
       rows.push_back({{"at", ledger::FormatTime(change.at)},
                       {"node", change.node},
                       {"who", change.who},

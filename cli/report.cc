@@ -525,9 +525,9 @@ const ReportCommand kLog{
     {{"last", "", "TIME", "Length of the window up to now; default: 7d"},
      kFrom,
      kTo,
-     {"pod", "", "NAME", "Only of this pod: its name, or NAMESPACE/NAME"},
+     {"pod", "", "NAME", "Only of this pod: its name (in any namespace), or NAMESPACE/NAME"},
      {"gpu", "", "UUID", "Only of this GPU"},
-     {"team", "", "PATH", "Only of this team"},
+     {"team", "", "PATH", "Only of this team and those below it"},
      {"who", "", "NAME",
       "Only by this user, \"root\", \"uid 1000\", \"node N\" or \"configuration\""}},
     R"(Examples:

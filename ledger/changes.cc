@@ -103,7 +103,21 @@ Result<std::vector<Change>> Ledger::Changes(const ChangesQuestion& question) {
     };
     only("who", question.who);
     only("kind", question.kind);
-    only("object", question.object);
+    const bool plain_pod = question.kind == "pod" && question.object.find('/') == std::string::npos;
+    // What stands before or after the object's name in longer ones.
+    const std::string rest = plain_pod ? "/" + question.object : question.object + "/";
+    if (question.wide && !question.object.empty() && (plain_pod || question.kind == "team")) {
+      values.emplace_back(std::string_view(question.object));
+      const std::string own = "CAST($" + std::to_string(values.size()) + " AS TEXT)";
+      values.emplace_back(std::string_view(rest));
+      const std::string more = "CAST($" + std::to_string(values.size()) + " AS TEXT)";
+      sql +=
+          " AND (object = " + own + " OR substr(object, " +
+          (plain_pod ? "length(object) - length(" + more + ") + 1)" : "1, length(" + more + "))") +
+          " = " + more + ")";
+    } else {
+      only("object", question.object);
+    }
     values.emplace_back(static_cast<int64_t>(std::min<size_t>(question.most, kChangesMax)));
     sql += " ORDER BY id DESC LIMIT $" + std::to_string(values.size());
     database_->Run(sql, values, [&](const Row& row) {

@@ -37,6 +37,8 @@ struct ChangesQuestion {
   WallTime to;  // exclusive
   // Only these; empty: all.
   std::string who = {}, kind = {}, object = {};
+  // Of a pod's name without a namespace that in each, of a team those below it too.
+  bool wide = false;
   size_t most = 1'000;  // the newest ones
 };
 

@@ -293,9 +293,21 @@ TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
   EXPECT_TRUE(rows.at(4).at("was").is_null());
   EXPECT_EQ(rows.dump().find(ticket), std::string::npos) << "a ticket is a secret";
   EXPECT_EQ(log({{"pod", "space/a"}}).at("rows").size(), 3u);
-  EXPECT_EQ(log({{"team", "early"}}).at("rows").size(), 1u);
+  EXPECT_EQ(log({{"pod", "a"}}).at("rows").size(), 3u) << "in any namespace";
+  EXPECT_EQ(log({{"team", "/early/"}}).at("rows").size(), 1u);
+  EXPECT_EQ(rows.at(0).at("change"), "weight 1.0 -> 9.0");
   EXPECT_EQ(log({{"gpu", "GPU-b"}}).at("rows").size(), 1u);
   EXPECT_EQ(log({{"pod", "space/a"}, {"gpu", "GPU-b"}}).value("code", ""), "invalid");
+  // What a team has not is left out, and what it gets and loses is said as such.
+  const auto change = [&](const std::string& team, size_t rows) {
+    Teams("[[team]]\nname = \"early\"\nweight = 9\n" + team);
+    Reload();
+    EXPECT_TRUE(Eventually([&] { return log({{"team", "early"}}).at("rows").size() == rows; }));
+    return log({{"team", "early"}}).at("rows").at(0).at("change");
+  };
+  EXPECT_EQ(change("[[team]]\nname = \"early/bird\"\n", 2), "weight 1.0");
+  EXPECT_EQ(change("limit = 2.5\n[[team]]\nname = \"early/bird\"\n", 3), "limit 2.5");
+  EXPECT_EQ(change("[[team]]\nname = \"early/bird\"\n", 4), "limit was 2.5");
   // The price is of the next daemon.
   EXPECT_EQ(daemon_.Stop(), 0);
   configure("3.5");

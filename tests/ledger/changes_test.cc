@@ -54,7 +54,30 @@ TEST_P(LedgerTest, ChangesAreFoundByTimeAndByWhatTheyAreOfTheNewestFirst) {
   question.kind = "pod";
   question.object = "a";
   EXPECT_EQ(Objects(*ledger, question), Names({"a"}));
+  // A name in each namespace, and a team with those below it, where that is asked for.
+  const auto of = [&](const char* kind, const char* object, bool wide) {
+    ChangesQuestion one = kEver;
+    one.kind = kind;
+    one.object = object;
+    one.wide = wide;
+    return Objects(*ledger, one);
+  };
+  for (const char* pod : {"lab/c", "c", "xc", "lab/c2"}) {
+    ASSERT_TRUE(ledger->Record(ChangeOf(pod, 1'000)));
+  }
+  for (const char* team : {"r/v", "r", "rx", "r/v/w", "x/r"}) {
+    Change change = ChangeOf(team, 1'000);
+    change.kind = "team";
+    ASSERT_TRUE(ledger->Record(change));
+  }
+  EXPECT_EQ(of("pod", "c", true), Names({"c", "lab/c"}));
+  EXPECT_EQ(of("pod", "c", false), Names({"c"}));
+  EXPECT_EQ(of("pod", "lab/c", true), Names({"lab/c"}));
+  EXPECT_EQ(of("team", "r", true), Names({"r/v/w", "r", "r/v"}));
+  EXPECT_EQ(of("team", "r/v", true), Names({"r/v/w", "r/v"}));
+  EXPECT_EQ(of("team", "r", false), Names({"r"}));
   question = kEver;
+  question.to = At(1'000);
   question.most = 2;
   EXPECT_EQ(Objects(*ledger, question), Names({"a", "GPU-a"}));
   const auto changes = ledger->Changes(kEver);
