@@ -83,7 +83,7 @@ int ExplainPlacement(const PodFlags& options, bool as_json, const Invocation& in
   }
   if (fits) {
     const json& where = answer->at("where");
-    std::printf("The pod would be placed on %s, by rule %s.\n", PlaceText(where).c_str(),
+    std::printf("The pod would be placed on %s, in mode %s.\n", PlaceText(where).c_str(),
                 ToPrintable(where.at("gpus").at(0).at("mode").get<std::string>()).c_str());
     if (const std::string use = answer->value("use", ""); !use.empty()) {
       std::printf("%s\n", ToPrintable(use).c_str());

@@ -434,6 +434,20 @@ TEST(ExplainPlacement, NamesEachGpuAndWhy) {
             "n1    1    GPU-b         T4           has room, but too few GPUs of this node do\n");
 }
 
+TEST(ExplainPlacement, SaysWhereAndInWhichMode) {
+  FakeDaemon daemon([](const json&) -> json {
+    return {
+        {"fits", true},
+        {"where",
+         {{"node", "n1"},
+          {"gpus", {{{"uuid", "GPU-b"}, {"index", 1}, {"model", "T4"}, {"mode", "time-slice"}}}}}},
+        {"nodes", json::array()}};
+  });
+  const Environment with = {{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  EXPECT_EQ(RunBaton({"explain", "placement", "--priority", "idle"}, with).out,
+            "The pod would be placed on n1, GPU 1 (GPU-b, T4), in mode time-slice.\n");
+}
+
 TEST(Defrag, PrintsTheMovesAsCommands) {
   FakeDaemon daemon([](const json&) -> json {
     const json place{{"node", "n1"},
