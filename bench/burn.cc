@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/parse.h"
+#include "base/standard_files.h"
 #include "bench/workload.h"
 
 namespace baton::bench {
@@ -552,4 +553,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace baton::bench
 
-int main(int argc, char** argv) { return baton::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  baton::OpenStandardFiles();
+  return baton::AfterOutput("baton-burn", baton::bench::Main(argc, argv));
+}

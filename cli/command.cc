@@ -1,9 +1,5 @@
 #include "cli/command.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +7,7 @@
 #include <memory>
 
 #include "base/help_command.h"
+#include "base/standard_files.h"
 #include "base/suggest.h"
 #include "base/utf8.h"
 
@@ -120,23 +117,6 @@ void AddHelp(CLI::App& baton, Invocation& invocation) {
   });
 }
 
-// The exit status of a command that ended with `status`: what it printed must have been taken, all
-// of it. Whoever bills by a report that was cut short at a full disk would not know.
-int AfterOutput(int status) {
-  errno = 0;
-  bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  const int reason = errno;
-  // A file on another machine may be refused only when it is closed. A copy, for stdout stays open.
-  const int copy = written ? dup(STDOUT_FILENO) : -1;
-  if (copy >= 0) written = close(copy) == 0;
-  if (written) return status;
-  const int why = reason != 0 ? reason : errno;
-  const int complained =
-      Complain({ErrorCode::kUnavailable, std::string("cannot write the output") +
-                                             (why != 0 ? std::string(": ") + strerror(why) : "")});
-  return status == 0 ? complained : status;
-}
-
 }  // namespace
 
 CLI::Option* AddSocketDir(CLI::App& command, Invocation& invocation) {
@@ -235,6 +215,9 @@ int Run(int argc, char** argv) {
   }
 }
 
-int Main(int argc, char** argv) { return AfterOutput(Run(argc, argv)); }
+int Main(int argc, char** argv) {
+  OpenStandardFiles();
+  return AfterOutput("baton", Run(argc, argv));
+}
 
 }  // namespace baton::cli

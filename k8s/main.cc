@@ -4,9 +4,12 @@
 #include <CLI/CLI.hpp>
 
 #include "base/help_command.h"
+#include "base/standard_files.h"
 #include "k8s/command.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int Run(int argc, char** argv) {
   CLI::App program{"Shares GPUs among Kubernetes pods by time.", "baton-k8s"};
   program.set_version_flag("--version", BATON_VERSION);
   program.require_subcommand(1);
@@ -32,4 +35,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  baton::OpenStandardFiles();
+  return baton::AfterOutput("baton-k8s", Run(argc, argv));
 }

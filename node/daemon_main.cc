@@ -12,6 +12,7 @@
 
 #include "base/async_log.h"
 #include "base/short_slice.h"
+#include "base/standard_files.h"
 #include "base/utf8.h"
 #include "config/options.h"
 #include "node/event_log.h"
@@ -29,16 +30,16 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-}  // namespace
+int SayWhyNot(LogFormat format, const std::string& name, const Error& error) {
+  const std::string line = ComplaintLine(format, name, ToPrintable(error.message));
+  WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
+  return error.code == ErrorCode::kInvalid ? 2 : 1;
+}
 
-int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
+// `format` becomes that of complaints.
+int RunDaemon(const DaemonProgram& program, int argc, char** argv, LogFormat& format) {
   const std::string& name = program.name;
-  LogFormat format = LogFormat::kText;
-  const auto complain = [&](const Error& error) {
-    const std::string line = ComplaintLine(format, name, ToPrintable(error.message));
-    WriteBefore(STDERR_FILENO, line.data(), line.size(), MonotonicNow() + AsyncLog::kPatience);
-    return error.code == ErrorCode::kInvalid ? 2 : 1;
-  };
+  const auto complain = [&](const Error& error) { return SayWhyNot(format, name, error); };
   CLI::App app(program.about, name);
   app.footer(program.examples);
   DaemonCall call;
@@ -140,6 +141,18 @@ int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
     if (const auto options = config::LoadOptions(call.config)) format = options->log.format;
   }
   return Supervise(name, {argv, static_cast<size_t>(argc)}, serve, format);
+}
+
+}  // namespace
+
+int DaemonMain(const DaemonProgram& program, int argc, char** argv) {
+  OpenStandardFiles();
+  LogFormat format = LogFormat::kText;
+  const int status = RunDaemon(program, argc, argv, format);
+  const auto taken = OutputTaken();
+  if (taken) return status;
+  const int failed = SayWhyNot(format, program.name, taken.error());
+  return status == 0 ? failed : status;
 }
 
 }  // namespace baton::node

@@ -5,6 +5,7 @@
 
 #include "base/help_command.h"
 #include "base/parse.h"
+#include "base/standard_files.h"
 #include "sim/card.h"
 #include "sim/device.h"
 #include "sim/record.h"
@@ -262,9 +263,7 @@ int Inject(const std::string& path, uint64_t pid, bool hang) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Run(int argc, char** argv) {
   CLI::App app{
       "Simulated GPUs: device files that libcuda.so.1 and libnvidia-ml.so.1 in lib/sim use.",
       "baton-simgpu"};
@@ -354,4 +353,11 @@ int main(int argc, char** argv) {
   if (*info) return Info(path);
   if (*records) return Records(path, first, csv);
   return Inject(path, pid, hang);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  baton::OpenStandardFiles();
+  return baton::AfterOutput("baton-simgpu", Run(argc, argv));
 }

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/parse.h"
+#include "base/standard_files.h"
 #include "world/compare.h"
 #include "world/engine.h"
 #include "world/plan.h"
@@ -297,4 +298,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace baton::world
 
-int main(int argc, char** argv) { return baton::world::Main(argc, argv); }
+int main(int argc, char** argv) {
+  baton::OpenStandardFiles();
+  return baton::AfterOutput("baton-world", baton::world::Main(argc, argv));
+}

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/help_command.h"
 #include "base/random.h"
+#include "base/standard_files.h"
 #include "base/time.h"
 #include "devmgr/modes/time_slice.h"
 #include "devmgr/placement/churn.h"
@@ -580,4 +581,7 @@ Examples:
 }  // namespace
 }  // namespace baton::devmgr
 
-int main(int argc, char** argv) { return baton::devmgr::Main(argc, argv); }
+int main(int argc, char** argv) {
+  baton::OpenStandardFiles();
+  return baton::AfterOutput("baton-place", baton::devmgr::Main(argc, argv));
+}

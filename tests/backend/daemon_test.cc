@@ -82,6 +82,28 @@ TEST_F(Batond, ChecksAFileBesideTheOneThatServes) {
   EXPECT_TRUE(Status().value("ok", false)) << "it serves as before";
 }
 
+TEST_F(Batond, OutputThatIsNotTakenIsAnError) {
+  for (const std::string program : {BATOND, FRONTEND}) {
+    for (const std::string flags : {"--print-config", "--version", "--help"}) {
+      const auto run = [&](const char* to) {
+        const int status =
+            std::system((program + " " + flags + " " + to + " 2>" + (folder_ / "said")).c_str());
+        return WEXITSTATUS(status);
+      };
+      EXPECT_EQ(run(">/dev/full"), 1) << program << " " << flags;
+      EXPECT_NE(ReadText(folder_ / "said").find("cannot write the output: No space left"),
+                std::string::npos)
+          << ReadText(folder_ / "said");
+      EXPECT_EQ(run(">&-"), 1) << program << " " << flags;
+      EXPECT_EQ(run(">/dev/null"), 0) << program << " " << flags;
+    }
+  }
+  EXPECT_EQ(WEXITSTATUS(std::system((std::string(BATOND) + " --file-only --check-config " +
+                                     (folder_ / "batond.toml") + " >/dev/full 2>/dev/null")
+                                        .c_str())),
+            1);
+}
+
 // As of a variable that is not set.
 TEST_F(Batond, AnEmptyPathOfAConfigurationIsRefused) {
   for (const std::string program : {BATOND, FRONTEND}) {
