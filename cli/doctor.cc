@@ -109,10 +109,23 @@ Finding CheckDriver(std::vector<std::string>& uuids) {
               release + ", " + std::to_string(devices) + (devices == 1 ? " device" : " devices"));
 }
 
+// Whether commands reach batond, by the operator's socket or, as a user without root, by theirs.
+bool ReachesBatond(const std::string& socket_dir) {
+  if (access(wire::ControlSocket(socket_dir).c_str(), R_OK | W_OK) == 0) return true;
+  return errno == EACCES && access(wire::UserSocket(socket_dir).c_str(), R_OK | W_OK) == 0;
+}
+
 Finding CheckControl(const std::string& socket_dir) {
   static const char* const kCheck = "control socket";
   const std::string path = wire::ControlSocket(socket_dir);
   const Result<int> fd = wire::ConnectUnix(path, SOCK_STREAM);
+  if (!fd && fd.error().code == ErrorCode::kDenied && ReachesBatond(socket_dir)) {
+    const std::string users = wire::UserSocket(socket_dir);
+    const Result<int> of_user = wire::ConnectUnix(users, SOCK_STREAM);
+    if (!of_user) return Bad(kCheck, of_user.error());
+    close(*of_user);
+    return Good(kCheck, users + ", for pods of your own");
+  }
   if (!fd) return Bad(kCheck, fd.error());
   close(*fd);
   struct stat st {};
@@ -315,7 +328,7 @@ int Doctor(bool json, const Invocation& invocation) {
       CheckControl(invocation.socket_dir),
       CheckTenantSocket(invocation.socket_dir),
   };
-  if (access(wire::ControlSocket(invocation.socket_dir).c_str(), R_OK | W_OK) == 0) {
+  if (ReachesBatond(invocation.socket_dir)) {
     findings.push_back(CheckDaemon(invocation.socket_dir));
     findings.push_back(CheckGpus(invocation.socket_dir, uuids));
     findings.push_back(CheckMemoryCaps(invocation.socket_dir));

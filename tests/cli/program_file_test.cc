@@ -1,11 +1,16 @@
 #include "cli/program_file.h"
 
 #include <elf.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "tests/cli/harness.h"
 
@@ -94,6 +99,54 @@ TEST(Doctor, NamesWhatIsBrokenAndEndsWithOne) {
   const nlohmann::json& hand_offs = checks.at("hand-offs");
   EXPECT_TRUE(hand_offs.at("ok") == true || !hand_offs.at("advice").get<std::string>().empty())
       << hand_offs;
+}
+
+// As root's batond has it with [users]: control.sock is the operator's alone.
+TEST(Doctor, OfAUserWhoIsLetInGoesByTheirSocket) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  FakeDaemon daemon([](const nlohmann::json&) -> nlohmann::json {
+    return {{"version", "0"}, {"mode", "enforce"}};
+  });
+  const std::string& dir = daemon.socket_dir();
+  chmod(dir.c_str(), 0755);
+  ASSERT_EQ(rename((dir + "/control.sock").c_str(), (dir + "/user.sock").c_str()), 0);
+  std::ofstream(dir + "/control.sock") << "";
+  chmod((dir + "/control.sock").c_str(), 0600);
+  const auto control = [&](mode_t users) {
+    chmod((dir + "/user.sock").c_str(), users);
+    int out[2];
+    EXPECT_EQ(pipe(out), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      if (setgroups(0, nullptr) != 0 || setgid(65534) != 0 || setuid(65534) != 0) _exit(2);
+      execl(BATON_PROGRAM, BATON_PROGRAM, "doctor", "--json", "--socket-dir", dir.c_str(), nullptr);
+      _exit(127);
+    }
+    close(out[1]);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = read(out[0], buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<size_t>(n));
+    }
+    close(out[0]);
+    waitpid(child, nullptr, 0);
+    std::map<std::string, nlohmann::json> checks;
+    const nlohmann::json report = nlohmann::json::parse(text, nullptr, false);
+    for (const nlohmann::json& check : report.value("checks", nlohmann::json::array())) {
+      checks[check["check"]] = check;
+    }
+    return checks;
+  };
+  auto checks = control(0666);
+  EXPECT_EQ(checks["control socket"]["ok"], true) << checks["control socket"];
+  EXPECT_EQ(checks["control socket"]["detail"], dir + "/user.sock, for pods of your own");
+  EXPECT_NE(checks["daemon"]["detail"].dump().find("batond 0, mode enforce"), std::string::npos)
+      << checks["daemon"];
+  EXPECT_FALSE(checks["memory caps"]["ok"].is_null()) << checks["memory caps"];
+  checks = control(0600);
+  EXPECT_EQ(checks["control socket"]["ok"], false) << checks["control socket"];
+  EXPECT_TRUE(checks["daemon"]["ok"].is_null()) << checks["daemon"];
 }
 
 TEST(Doctor, SaysThatAHookDoesNotLoad) {
