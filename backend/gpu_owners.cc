@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "backend/state_versions.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/nesting.h"
@@ -20,6 +21,10 @@ constexpr std::string_view kOwnersFormat = "baton gpu nodes ";
 constexpr uint64_t kOwnersVersion = 1;
 
 }  // namespace
+
+bool IsNewerOwners(std::string_view text) {
+  return IsOfNewerVersion(text, kOwnersFormat, kOwnersVersion);
+}
 
 Result<std::string> GpuOwners::Load() {
   const auto text = ReadFile(path_, kOwnersFileMax);
@@ -46,7 +51,7 @@ Result<std::string> GpuOwners::Load() {
 }
 
 Result<void> GpuOwners::Read(const std::string& text) {
-  if (IsOfNewerVersion(text, kOwnersFormat, kOwnersVersion)) {
+  if (IsNewerOwners(text)) {
     return Fail(ErrorCode::kDenied, "a newer version of Baton wrote it");
   }
   const size_t line = text.find('\n');

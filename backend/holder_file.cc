@@ -10,6 +10,7 @@
 #include <atomic>
 #include <utility>
 
+#include "backend/state_versions.h"
 #include "base/hash.h"
 
 namespace baton::backend {
@@ -32,6 +33,16 @@ constexpr size_t kSlot =
     (sizeof(Header) + HolderFile::kMembersMax * sizeof(HolderFile::Member) + 4095) / 4096 * 4096;
 
 }  // namespace
+
+bool IsNewerHolder(std::string_view text) {
+  for (const size_t slot : {size_t{0}, kSlot}) {
+    if (text.size() < slot + sizeof Header::magic) return false;
+    if (IsOfNewerVersion(text.substr(slot, sizeof Header::magic), kHolderFormat, kHolderVersion)) {
+      return true;
+    }
+  }
+  return false;
+}
 
 Result<std::string> HolderFile::Open(const std::string& path, const std::string& boot_id,
                                      bool local) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "backend/state_versions.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/nesting.h"
@@ -363,6 +364,11 @@ void PodsRecords::AddGroup(size_t size) {
 }
 
 void PodsRecords::AddEnd() { Add({{"last_id", pods_.last_id()}, {"end", true}}); }
+
+bool IsNewerPods(std::string_view text) {
+  return IsOfNewerVersion(text, kPodsFormat, kPodsVersion) ||
+         IsOfNewerVersion(text, kJournalFormat, kJournalVersion);
+}
 
 Result<PodsImage> ReadPodsText(std::string_view text, uint64_t& generation) {
   generation = 0;

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "backend/local_gpus.h"
+#include "backend/state_versions.h"
 #include "base/file.h"
 #include "devmgr/modes/mig_templates.h"
 #include "ledger/database.h"
@@ -115,6 +118,38 @@ Result<void> CheckLedger(const config::Options& options, bool machine) {
   return node::CheckFolder(folder);
 }
 
+// The files in which batond keeps what it has: a newer version's it leaves alone.
+void CheckState(const std::string& dir, Complaints& complaints) {
+  using IsNewer = bool (*)(std::string_view);
+  const auto test_of = [](const std::string& name) -> IsNewer {
+    if (name == "pods.json" || name.starts_with("pods.journal-")) return IsNewerPods;
+    if (name == "usage") return IsNewerUsage;
+    if (name == "gpu-nodes.json") return IsNewerOwners;
+    const bool of_gpu = name.starts_with("gpu-");
+    return of_gpu && (name.ends_with(".holder") || name.ends_with(".next")) ? IsNewerHolder
+                                                                            : nullptr;
+  };
+  std::error_code none;
+  for (const auto& file : std::filesystem::directory_iterator(dir, none)) {
+    const IsNewer is_newer = test_of(file.path().filename().string());
+    if (is_newer == nullptr) continue;
+    std::string text(kVersionsWithin, '\0');
+    std::ifstream in(file.path(), std::ios::binary);
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!in.is_open() || in.bad()) {
+      complaints.Add("server.state_dir",
+                     Fail(ErrorCode::kDenied, "cannot read " + file.path().string()));
+      continue;
+    }
+    text.resize(static_cast<size_t>(in.gcount()));
+    if (!is_newer(text)) continue;
+    complaints.Add("server.state_dir",
+                   Fail(ErrorCode::kDenied, file.path().string() +
+                                                ": a newer version of Baton wrote it; install that "
+                                                "version again, or move the file away"));
+  }
+}
+
 Result<void> CheckKeys(const config::Options& options) {
   const bool used = !options.zmq.secret_key_file.empty() &&
                     (!options.zmq.listen.empty() || !options.upstream.server_public_key.empty() ||
@@ -152,6 +187,7 @@ std::vector<Error> CheckStart(const config::Options& options, bool machine) {
   if (!machine) return complaints.Take();
 
   complaints.Add("server.state_dir", node::CheckFolder(server.state_dir));
+  CheckState(server.state_dir, complaints);
   node::CheckSockets(options, server.socket_dir, complaints);
   complaints.Add("placement.mig_templates", CheckTemplates(options.placement.mig_templates));
   complaints.Add("zmq.secret_key_file", CheckKeys(options));

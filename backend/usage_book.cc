@@ -14,6 +14,7 @@
 #include <functional>
 #include <utility>
 
+#include "backend/state_versions.h"
 #include "base/entropy.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -104,6 +105,10 @@ bool UsageBook::WriteAnew() {
   return map_.Map(fd_.get(), kMapSize);
 }
 
+bool IsNewerUsage(std::string_view text) {
+  return IsOfNewerVersion(text.substr(0, sizeof kBookMagic), kBookFormat, kBookVersion);
+}
+
 Result<std::string> UsageBook::Open(const std::string& path, std::string_view boot_id) {
   path_ = path;
   boot_ = HashOf(boot_id);
@@ -124,7 +129,7 @@ Result<std::string> UsageBook::Open(const std::string& path, std::string_view bo
       break;
     }
     file_size_ = 0;
-    if (IsOfNewerVersion({magic, sizeof magic}, kBookFormat, kBookVersion)) {
+    if (IsNewerUsage({magic, sizeof magic})) {
       return Fail(ErrorCode::kDenied,
                   path +
                       ": a newer version of Baton wrote it, with what pods have used. Install "

@@ -216,6 +216,11 @@ TEST_F(Batond, WithStateThatItCannotReadItRefusesToStartAndLeavesItAlone) {
     const std::string path = folder_ / ("state/" + name);
     const std::string before = ReadText(path);
     WriteText(path, text);
+    EXPECT_NE(std::system((std::string(BATOND) + " --check-config " + (folder_ / "batond.toml") +
+                           " >/dev/null 2>&1")
+                              .c_str()),
+              0)
+        << name;
     ASSERT_FALSE(StartsAnyway()) << name;
     const std::string log = daemon_.Log();
     const std::string last = log.substr(log.rfind('\n', log.size() - 2) + 1);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "base/file.h"
 #include "node/gpu_lock.h"
@@ -73,6 +74,27 @@ TEST_F(StartCheck, FoldersThatCannotBeMade) {
   std::filesystem::create_directory(folder_ / "lock");
   chmod((folder_ / "lock").c_str(), 0777);
   Says("server.lock_dir: cannot keep locks", "");
+}
+
+// Its files are left alone, so batond would not start.
+TEST_F(StartCheck, StateThatANewerVersionWrote) {
+  std::filesystem::create_directory(folder_ / "state");
+  const std::string journal = "baton pods journal 2 1\n", holder = "baton holder 3\n";
+  for (const auto& [name, text] :
+       std::map<std::string, std::string>{{"pods.json", "baton pods 3 7\n"},
+                                          {"pods.journal-1", journal},
+                                          {"usage", "baton usage 4\n" + std::string(70'000, 'x')},
+                                          {"gpu-nodes.json", "baton gpu nodes 2 0\n"},
+                                          {"gpu-GPU-a.holder", holder + std::string(1'000, 'x')},
+                                          {"gpu-GPU-a.next", holder + std::string(1'000, 'x')}}) {
+    const std::string path = File("state/" + name, text);
+    Says("server.state_dir: " + path + ": a newer version of Baton wrote it", "");
+    File("state/" + name, "damaged, which a start puts aside");
+    EXPECT_EQ(Complaints(""), "") << name;
+    std::filesystem::remove(path);
+  }
+  std::filesystem::create_directory(folder_ / "state/pods.json");
+  Says("cannot read " + (folder_ / "state/pods.json"), "");
 }
 
 TEST_F(StartCheck, FilesThatCannotBeRead) {
