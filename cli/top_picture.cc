@@ -34,20 +34,24 @@ constexpr SortKey kSortKeys[] = {
     {'m', SortBy::kMemory, "memory"},
 };
 
+// No line is longer than a usual terminal has columns.
 constexpr const char* kHelp[] = {
-    "t g p r a w m        sort by activity, GPU, pod, request, achieved, waiting, memory",
+    "t g p r a w m        sort by activity, GPU, pod, request, achieved, waiting,",
+    "                     memory",
     "up down, j k         scroll by a line",
     "PgUp PgDn, Space b   scroll by a page",
     "Home End             to the first, to the last",
-    "/                    show pods with this in name, team, GPU or phase; Enter ends it",
+    "/                    show pods with this in name, team, GPU or phase; Enter",
+    "                     ends it",
     "Esc                  show all pods again",
     "?                    this help, and back",
     "q                    leave",
     "",
-    "BUSY is the part of the time in which a GPU executed, HANDOFFS that in which it stood still",
-    "because its token moved from pod to pod.",
-    "REQUEST and LIMIT are percentages of the GPU's time; 1s, 10s and 60s what the pod had of it",
-    "over that long, and WAIT% how much of the last second it waited. ^: high priority, ~: idle.",
+    "BUSY is the part of the time in which a GPU executed, HANDOFFS that in which it",
+    "stood still because its token moved from pod to pod.",
+    "REQUEST and LIMIT are percentages of the GPU's time; 1s, 10s and 60s what the",
+    "pod had of it over that long, and WAIT% how much of the last second it waited.",
+    "^: high priority, ~: idle.",
     "IN TIME is the part of a pod's waits that were no longer than its latency.",
 };
 

@@ -141,6 +141,7 @@ TEST(Top, SortsByActivityAndExplainsItsKeys) {
   EXPECT_LT(text.find("pod-2 "), text.find("pod-0 ")) << text;
   view.OnKey("?");
   EXPECT_TRUE(Has(Picture(status, view), "sort by activity"));
+  EXPECT_EQ(TextOf(Picture(status, view, 80)), TextOf(Picture(status, view, 200)));
   EXPECT_TRUE(view.OnKey("?"));
   EXPECT_FALSE(Has(Picture(status, view), "sort by activity"));
   EXPECT_FALSE(view.OnKey("q"));
