@@ -373,7 +373,8 @@ void AddCompare(CLI::App& bench, Invocation& invocation) {
       ->add_option("--fail-above", options->fail_above,
                    "End with 1 where a figure is worse by more than this, with 95 % confidence")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 1e6).description(""));
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->check(RefuseNan);
   compare->footer(R"(Examples:
   for i in 1 2 3 4 5; do baton bench token --save before.jsonl > /dev/null; done
   baton bench compare before.jsonl after.jsonl

@@ -1,10 +1,12 @@
 #include "cli/command.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "base/help_command.h"
 #include "base/standard_files.h"
@@ -50,6 +52,23 @@ std::string Overview(CLI::App& baton) {
 CLI::App* Innermost(CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
   return app;
+}
+
+bool StartsPrograms(const CLI::App& command) {
+  const std::string& name = command.get_name();
+  return name == "run" || name == "lease" || name == "doctor";
+}
+
+// Whether these words are a command for which names may stand after "--".
+bool TakesNames(const CLI::App& baton, const std::vector<std::string>& words) {
+  const CLI::App* command = &baton;
+  for (const std::string& word : words) {
+    const auto inner =
+        command->get_subcommands([&word](const CLI::App* one) { return one->get_name() == word; });
+    if (!inner.empty()) command = inner.front();
+  }
+  const auto names = command->get_options([](const CLI::Option* o) { return o->get_positional(); });
+  return !StartsPrograms(*command) && !names.empty();
 }
 
 // CLI11 knows nothing of what stands after "--".
@@ -128,6 +147,10 @@ CLI::Option* AddSocketDir(CLI::App& command, Invocation& invocation) {
       ->type_name("DIR");
 }
 
+std::string RefuseNan(const std::string& number) {
+  return std::isnan(std::strtod(number.c_str(), nullptr)) ? number + " is not a number" : "";
+}
+
 int Complain(const Error& error) {
   std::fprintf(stderr, "baton: %s\n", ToPrintable(error.message).c_str());
   return error.code == ErrorCode::kInvalid ? kMisused : kFailed;
@@ -170,14 +193,17 @@ int Run(int argc, char** argv) {
     for (CLI::App* inner : command->get_subcommands({})) inner->allow_extras();
   }
 
-  // Everything after "--" is somebody else's command line and not to be interpreted.
+  // Everything after "--" is somebody else's command line and not to be interpreted; or, of a
+  // command that starts nobody, names, of which one may begin with a dash.
   std::vector<std::string> words;
-  bool own = true;
+  bool own = true, names = false;
   for (int i = 1; i < argc; ++i) {
     if (own && std::string_view(argv[i]) == "--") {
       own = false;
+      names = TakesNames(baton, words);
+      if (names) words.emplace_back("--");
     } else {
-      (own ? words : invocation.program).emplace_back(argv[i]);
+      (own || names ? words : invocation.program).emplace_back(argv[i]);
     }
   }
   if (words.empty()) {
@@ -195,12 +221,13 @@ int Run(int argc, char** argv) {
     complaint = error.what();
   }
   CLI::App& command = *Innermost(&baton);
-  if (const std::vector<std::string> extras = baton.remaining(true); !extras.empty()) {
+  std::vector<std::string> extras = baton.remaining(true);
+  std::erase(extras, "--");
+  if (!extras.empty()) {
     complaint = Unexpected(command, extras);
   } else if (!complaint.empty()) {
     complaint += "; see '" + CommandPath(command) + " --help'";
-  } else if (!own && command.get_name() != "run" && command.get_name() != "lease" &&
-             command.get_name() != "doctor") {
+  } else if (!own && !names && !StartsPrograms(command)) {
     complaint = "'" + CommandPath(command) + "' takes no program after --";
   } else if (!invocation.action) {
     complaint =

@@ -72,6 +72,10 @@ void AddCompletion(CLI::App& baton, Invocation& invocation);
 // Declares --socket-dir, which BATON_SOCKET_DIR sets as well.
 CLI::Option* AddSocketDir(CLI::App& command, Invocation& invocation);
 
+// Of a number that is asked for: what is wrong with it; empty where nothing is. CLI::Range lets
+// "nan" through, which no bound refuses.
+std::string RefuseNan(const std::string& number);
+
 // "baton: sentence" on stderr. Returns kMisused for ErrorCode::kInvalid, else kFailed.
 int Complain(const Error& error);
 

@@ -312,6 +312,7 @@ void AddSimulate(CLI::App& baton, Invocation& invocation) {
   command->add_option("--length", flags->length, "Virtual time; default: 60s")->type_name("TIME");
   command->add_option("--hours", flags->hours, "Virtual time in hours, 0.0003 to 10000")
       ->check(CLI::Range(0.0003, 10'000.0).description(""))
+      ->check(RefuseNan)
       ->type_name("H")
       ->excludes("--length");
   command->add_flag("--json", flags->json, "Print JSON instead of tables");

@@ -243,6 +243,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "--count must be a whole number from 1 to 16"},
         Mistake{{"run", "--request", "30", "--gang-size", "17", "--", "true"},
                 "a gang's size needs the gang's name: set gang"},
+        Mistake{{"bench", "compare", "a", "b", "--fail-above", "nan"},
+                "--fail-above: nan is not a number; see 'baton bench compare --help'"},
+        Mistake{{"simulate", "workload.toml", "--hours", "-nan"},
+                "--hours: -nan is not a number; see 'baton simulate --help'"},
         Mistake{{"vgpu", "\u202elst\xc2\x9b"}, "unknown command '?lst?'; see 'baton vgpu --help'"},
         Mistake{{"set", "pod"},
                 "nothing to change; give one of --flavor, --request, --limit, --memory, "
@@ -281,6 +285,16 @@ TEST(CommandLine, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(EditDistance("", "abc"), 3u);
   EXPECT_EQ(EditDistance("ab", "ba"), 1u);
   EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
+}
+
+TEST(CommandLine, ANameMayBeginWithADash) {
+  FakeDaemon daemon;
+  const Environment with = {{"BATON_SOCKET_DIR", daemon.socket_dir()}};
+  EXPECT_EQ(RunBaton({"rm", "a", "--", "-x", "--help"}, with).err, "");
+  EXPECT_EQ(RunBaton({"vgpu", "delete", "--", "-y"}, with).err, "");
+  std::vector<std::string> deleted;
+  for (const nlohmann::json& request : daemon.requests()) deleted.push_back(request.at("name"));
+  EXPECT_EQ(deleted, (std::vector<std::string>{"a", "-x", "--help", "-y"}));
 }
 
 TEST(CommandLine, AMissingSocketIsExplained) {
