@@ -64,6 +64,11 @@ inside test -e /usr/lib/libbaton.so || fail "there is no hook"
 for page in baton.1 baton-run.1 batond.8 baton-frontend.8 baton-k8s.8; do
   ls "$root"/usr/share/man/man?/"$page.gz" >/dev/null || fail "there is no manual page $page"
 done
+page=$(zcat "$root/usr/share/man/man1/baton-run.1.gz")
+grep -q '^\.TH BATON-RUN ' <<<"$page" || fail "the manual page of baton run is headed by another name"
+# As it stands in the help, a line each.
+sed -n '/^\.nf/,/^\.fi/p' <<<"$page" | grep -q '^  baton run .*train\.py  *30 % guaranteed' ||
+  fail "the examples of baton run's manual page run together"
 # shellcheck disable=SC2016
 inside bash -c 'source /usr/share/bash-completion/completions/baton && complete -p baton' >/dev/null ||
   fail "bash does not complete baton"
