@@ -30,8 +30,7 @@ TEST_F(Batond, OutputThatIsNotTakenIsAnError) {
         return WEXITSTATUS(status);
       };
       EXPECT_EQ(run(">/dev/full"), 1) << program << " " << flags;
-      EXPECT_NE(ReadText(folder_ / "said").find("cannot write the output: No space left"),
-                std::string::npos)
+      EXPECT_NE(ReadText(folder_ / "said").find("cannot write the output"), std::string::npos)
           << ReadText(folder_ / "said");
       EXPECT_EQ(run(">&-"), 1) << program << " " << flags;
       EXPECT_EQ(run(">/dev/null"), 0) << program << " " << flags;

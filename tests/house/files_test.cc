@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,27 @@ TEST(Files, AreShortAndHaveNoBanners) {
     }
     EXPECT_LE(lines, kLinesMax) << path.string();
   }
+}
+
+// base/standard_files.h, by itself or by the main() that daemons and `baton` share.
+TEST(Files, EachProgramLooksAtItsStandardFilesFirstAndLast) {
+  size_t programs = 0;
+  for (const fs::path& path : Sources()) {
+    const std::string room = *fs::relative(path, BATON_SOURCE).begin();
+    // Measuring and testing, and one that stands in for NVIDIA's.
+    if (room == "tests" || room == "bench" || path.filename() == "mps_control.cc") continue;
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    const size_t main = text.str().find("\nint main(");
+    if (main == std::string::npos) continue;
+    ++programs;
+    const std::string body = text.str().substr(main);
+    const auto says = [&body](const char* word) { return body.find(word) != std::string::npos; };
+    EXPECT_TRUE((says("OpenStandardFiles()") && says("AfterOutput(")) || says("DaemonMain(") ||
+                says("cli::Main("))
+        << path.string();
+  }
+  EXPECT_GE(programs, 7u);
 }
 
 }  // namespace
