@@ -290,11 +290,11 @@ TEST(CommandLine, SuggestsOnlyWhatIsNear) {
 TEST(CommandLine, ANameMayBeginWithADash) {
   FakeDaemon daemon;
   const Environment with = {{"BATON_SOCKET_DIR", daemon.socket_dir()}};
-  EXPECT_EQ(RunBaton({"rm", "a", "--", "-x", "--help"}, with).err, "");
+  EXPECT_EQ(RunBaton({"rm", "--", "-x", "a", "--help"}, with).err, "");
   EXPECT_EQ(RunBaton({"vgpu", "delete", "--", "-y"}, with).err, "");
   std::vector<std::string> deleted;
   for (const nlohmann::json& request : daemon.requests()) deleted.push_back(request.at("name"));
-  EXPECT_EQ(deleted, (std::vector<std::string>{"a", "-x", "--help", "-y"}));
+  EXPECT_EQ(deleted, (std::vector<std::string>{"-x", "a", "--help", "-y"}));
 }
 
 TEST(CommandLine, AMissingSocketIsExplained) {
