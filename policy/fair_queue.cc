@@ -38,13 +38,16 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims,
   return slot;
 }
 
-void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now) {
+void FairQueue::Update(Slot slot, const ShareSpec& spec, Instant now, Instant limit_full_at) {
   QueuedPod& pod = pods_[slot];
   const bool was_waiting = pod.waiting;
   const Duration burst = fluid_.burst(slot);
   if (was_waiting) Line(slot, false, burst);
   pod.bucket.Settle(pod.RateOver(options_.limit_window), now);
   pod.spec = spec;
+  if (limit_full_at > LimitFullAt(slot)) {
+    pod.bucket.Fill(pod.RateOver(options_.limit_window), now, limit_full_at);
+  }
   guarantee_.SetRequest(slot, pod.claims == Claims::kNever ? Share(0) : spec.request);
   fluid_.Update(slot);
   deadlines_.Set(slot, pod.id, order_ == nullptr ? LatencyOf(pod) : Duration(0));
@@ -200,12 +203,6 @@ Instant FairQueue::MayGoAt(Slot slot) const {
 
 Instant FairQueue::LimitFullAt(Slot slot) const {
   return pods_[slot].bucket.FullAt(pods_[slot].RateOver(options_.limit_window));
-}
-
-void FairQueue::DelayLimit(Slot slot, Instant full_at, Instant now) {
-  if (full_at <= LimitFullAt(slot)) return;
-  QueuedPod& pod = pods_[slot];
-  pod.bucket.Fill(pod.RateOver(options_.limit_window), now, full_at);
 }
 
 bool FairQueue::Urgent(Slot slot) {

@@ -72,8 +72,9 @@ class FairQueue {
   // `limit_full_at`: until then a part of what its limit allows is used up (LimitFullAt()).
   Slot Add(PodId id, const ShareSpec& spec, Instant now, Claims claims = Claims::kAlways,
            Instant limit_full_at = {});
-  // Changes what a pod asks for; its lag stays.
-  void Update(Slot slot, const ShareSpec& spec, Instant now);
+  // Changes what a pod asks for; its lag stays. Its limit allows all again at `limit_full_at`, or
+  // later.
+  void Update(Slot slot, const ShareSpec& spec, Instant now, Instant limit_full_at = {});
   // The weights by which teams share what requests leave over, by ShareSpec::team
   // (`policy/share.h`: FluidShares); none, as at first, where teams do not matter. Everybody's lag
   // stays.
@@ -122,8 +123,6 @@ class FairQueue {
   Duration Allowance(Slot slot, Instant now) const;
   // When the limit allows all that it ever allows at once, if the pod does not hold until then.
   Instant LimitFullAt(Slot slot) const;
-  // It does not before that: what the pod has used elsewhere counts.
-  void DelayLimit(Slot slot, Instant full_at, Instant now);
   // What the pod is owed in held time; negative: it is ahead.
   Duration Lag(Slot slot) { return fluid_.Lag(slot); }
   // Its entitlement among the pods active now; 0 while it is not active.

@@ -72,11 +72,11 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   demand_.Count(pod, -1);
   demand_.SetResting(pod, kNever);
   from.queue.SetActive(from.slot, false);
-  queue_.Update(index, spec, turn_.now);
+  // What it has used in one counts in the other.
+  queue_.Update(index, spec, turn_.now, idle ? Instant{} : idle_queue_.LimitFullAt(pod.idle_slot));
   if (idle) {
     AddIdle(index, spec, queue_.LimitFullAt(index));
   } else {
-    queue_.DelayLimit(index, idle_queue_.LimitFullAt(pod.idle_slot), turn_.now);
     idle_queue_.Remove(pod.idle_slot);
     pod.idle_slot = Roster::kNobody;
   }
