@@ -278,6 +278,44 @@ TEST(FairQueue, WhoIsRankedComesBeforeHighPriorityWhenItIsFarBehindItsRequest) {
   EXPECT_FALSE(queue.MayRevoke(high, gang)) << "it is owed more than M / 2";
 }
 
+// Who naps is far behind again each time it comes back, by no more than a nap may leave it.
+TEST(FairQueue, WhoIsRankedComesBeforeOneThatNapsWhenItIsFurtherBehind) {
+  FairQueue queue(FairQueueOptions{});
+  const Slot napping = queue.Add(PodId{1}, *Validated({.request = Percent(75)}), Instant{});
+  const Slot gang =
+      queue.Add(PodId{2}, *Validated({.request = Percent(20)}), Instant{}, Claims::kWhenRanked);
+  const Slot other = queue.Add(PodId{3}, *Validated({.request = Percent(5)}), Instant{});
+  for (const Slot s : {napping, gang, other}) queue.SetActive(s, true);
+  queue.SetWaiting(napping, true, milliseconds(20));
+  queue.SetWork(gang, true, milliseconds(20));
+  for (int i = 0; i < 500; ++i) queue.Charge(other, milliseconds(20), Instant{});
+  const auto first = [&] {
+    queue.SetWaiting(gang, true, milliseconds(20));
+    const auto picked = queue.Pick(Instant{});
+    queue.SetWaiting(gang, false, milliseconds(20));
+    return picked;
+  };
+  EXPECT_EQ(first(), napping);
+  queue.SetWaiting(napping, false, milliseconds(20));
+  queue.SetActive(napping, false);
+  queue.SetActive(napping, true);
+  queue.SetWaiting(napping, true, milliseconds(20));
+  for (int i = 0; i < 7; ++i) queue.Charge(other, milliseconds(20), Instant{});
+  EXPECT_GE(queue.requests().Owed(napping), milliseconds(100)) << "M";
+  EXPECT_EQ(first(), gang);
+}
+
+TEST(FairQueue, ALimitThatIsUsedUpElsewhereStaysSo) {
+  FairQueue queue(FairQueueOptions{});
+  const ShareSpec spec = *Validated({.request = Percent(50), .limit = Percent(50)});
+  const Slot pod = queue.Add(PodId{1}, spec, Instant{});
+  const Duration whole = queue.Allowance(pod, Instant{});
+  queue.Update(pod, spec, Instant{}, Instant{milliseconds(10)});
+  EXPECT_EQ(queue.Allowance(pod, Instant{}), whole - milliseconds(5));
+  queue.Update(pod, spec, Instant{}, Instant{milliseconds(4)});
+  EXPECT_EQ(queue.Allowance(pod, Instant{}), whole - milliseconds(5)) << "not less than it is";
+}
+
 TEST(FairQueue, WhoIsRankedClaimsNothingOfItsRequestAtItsLimit) {
   FairQueue queue(FairQueueOptions{});
   const Slot other = queue.Add(PodId{1}, *Validated({.request = Percent(50)}), Instant{});

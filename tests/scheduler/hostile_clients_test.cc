@@ -56,6 +56,18 @@ TEST(HoldMeter, OnlyANewWordAboutExactlyTheNewestTokenEndsAHold) {
   EXPECT_EQ(meter.Said(At(milliseconds(90)), StateOf(7, Phase::kIdle, 7, 2)), milliseconds(90));
 }
 
+// What was sent ahead may have drained before it is known to have begun.
+TEST(HoldMeter, WhatIsOverBeforeItIsPassedOnHasDrained) {
+  HoldMeter meter;
+  EXPECT_EQ(meter.Said(At(milliseconds(9)), StateOf(1, Phase::kIdle, 7, 1)), Duration(0));
+  meter.Sent(At(milliseconds(10)), TokenOf(7, 1, kQuota));
+  meter.Over(6, milliseconds(1));
+  EXPECT_FALSE(meter.HasDrained(7, 1)) << "another's";
+  meter.Over(7, milliseconds(1));
+  EXPECT_TRUE(meter.HasDrained(7, 1));
+  EXPECT_EQ(meter.Said(At(milliseconds(50)), StateOf(2, Phase::kIdle, 7, 1)), milliseconds(1));
+}
+
 TEST(HoldMeter, WhoTakesTooLongToAnswerAClosingWordHeldUntilThen) {
   HoldMeter meter;
   meter.Sent(At(seconds(0)), TokenOf(7, 1, kQuota));

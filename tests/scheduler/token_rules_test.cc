@@ -79,6 +79,18 @@ TEST_F(TokenRules, AStrictPodIsGrantedNoMoreThanItsLimitAllowsAndLetsItDrawInAdv
   EXPECT_LE(told_[1].quota, (options_.fairness.limit_window + milliseconds(750)) / 100);
 }
 
+// Its limit pays for an idle token that it keeps.
+TEST_F(TokenRules, APodWithALimitIsToldToGiveBackAsIfOthersWaited) {
+  Add(1, Spec(10, 10));
+  Say(1, Phase::kWaiting);
+  EXPECT_TRUE(told_[1].contended);
+  Say(1, Phase::kIdle);
+  Step(PodSet{PodId{1}, Spec(10)});
+  Pass(milliseconds(500));
+  Say(1, Phase::kWaiting);
+  EXPECT_FALSE(told_[1].contended);
+}
+
 TEST_F(TokenRules, ALongBurstGetsTheLongestTokenAndNoLongerOne) {
   Add(1, Spec(50));
   Work(1, milliseconds(200));
