@@ -16,7 +16,8 @@
 namespace baton::node {
 
 struct TenantEndpoint::Client {
-  explicit Client(boost::asio::io_context& io) : socket(io), exit_watch(io), timer(io) {}
+  explicit Client(boost::asio::io_context& io)
+      : socket(io), exit_watch(io), timer(io), exec_timer(io) {}
 
   uint64_t number = 0;
   Peer peer;
@@ -32,6 +33,7 @@ struct TenantEndpoint::Client {
   boost::asio::posix::stream_descriptor socket;
   boost::asio::posix::stream_descriptor exit_watch;  // peer.pidfd, once it has said Hello
   boost::asio::steady_timer timer;
+  boost::asio::steady_timer exec_timer;  // of one that has disconnected
   struct Unsent {
     std::string frame;
     Words words;

@@ -102,6 +102,7 @@ void TenantEndpoint::Stop() {
     client->socket.close(ignored);
     client->exit_watch.close(ignored);
     client->timer.cancel();
+    client->exec_timer.cancel();
   }
   clients_.clear();
   by_process_.clear();
@@ -564,7 +565,7 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   if (client->reaping) return;
   if (!client->served) Forget(client);
   if (client->served && client->peer.image != 0) {
-    AwaitExec(client->timer, client->peer, 0, [this, alive = alive_, client] {
+    AwaitExec(client->exec_timer, client->peer, 0, [this, alive = alive_, client] {
       if (*alive && !client->connected && !client->reaping) Reap(client);
     });
   }
@@ -630,6 +631,7 @@ void TenantEndpoint::Forget(const std::shared_ptr<Client>& client) {
   ErrorCodeAsio ignored;
   client->exit_watch.close(ignored);
   client->timer.cancel();
+  client->exec_timer.cancel();
   if (clients_.erase(client->number) == 0) return;
   admission_.NotSilent(client->owner, client->number);
   const std::pair process{client->peer.pid, client->peer.start_time};
