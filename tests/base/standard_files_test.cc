@@ -22,7 +22,7 @@ int InChild(const std::function<int()>& act) {
 }
 
 TEST(StandardFiles, WhatIsOpenedLaterIsNoneOfThem) {
-  EXPECT_EQ(InChild([] {
+  EXPECT_GE(InChild([] {
               for (int fd = 0; fd <= 2; ++fd) close(fd);
               OpenStandardFiles();
               return open("/dev/null", O_RDWR);
