@@ -19,16 +19,6 @@ tl::unexpected<Error> Failed(ErrorCode code, const char* what, const std::string
   return Fail(code, std::string(what) + " " + path + ": " + strerror(errno));
 }
 
-bool WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<std::string> PodsFolder::Read(const std::string& name) {

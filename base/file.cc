@@ -16,6 +16,16 @@ void UniqueFd::Close() {
   fd_ = -1;
 }
 
+bool WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
 Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_t mode, bool sync) {
   const std::string fresh = path + ".new";
   auto fail = [&](const char* what) {
@@ -26,12 +36,7 @@ Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_
   UniqueFd fd(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd) return fail("cannot create");
   fchmod(fd.get(), mode);
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = write(fd.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail("cannot write");
-    done += static_cast<size_t>(n);
-  }
+  if (!WriteAll(fd.get(), text)) return fail("cannot write");
   if (sync && fsync(fd.get()) != 0) return fail("cannot write");
   fd.Close();
   if (rename(fresh.c_str(), path.c_str()) != 0) return fail("cannot rename");

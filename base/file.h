@@ -44,6 +44,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// All of `text`, however many calls that takes. False: errno says why not.
+bool WriteAll(int fd, std::string_view text);
 // Writes `text` to a new file beside `path` with `mode` and renames it over `path`, so that a
 // crash leaves the old or the new contents. `sync` also waits for the disk.
 Result<void> ReplaceFile(const std::string& path, const std::string& text, mode_t mode, bool sync);

@@ -77,18 +77,6 @@ void PrintReceipt(const json& receipt) {
   }
 }
 
-Result<void> WriteAll(int fd, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      return Fail(ErrorCode::kInternal, "cannot write " + path + ": " + std::strerror(errno));
-    }
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
-}
-
 // A file is replaced at once, so that a full disk leaves the old one. Links, devices and pipes stay
 // what they are and are written through.
 Result<void> WriteReceipt(const std::string& path, const std::string& text) {
@@ -102,20 +90,19 @@ Result<void> WriteReceipt(const std::string& path, const std::string& text) {
     UniqueFd fd(
         open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, kReceiptMode));
     if (!fd) return fail("open");
-    if (auto written = WriteAll(fd.get(), text, path); !written) return written;
-    if (close(fd.Release()) != 0) return fail("write");
+    if (!WriteAll(fd.get(), text) || close(fd.Release()) != 0) return fail("write");
     return {};
   }
   std::string fresh = path + ".XXXXXX";
   UniqueFd fd(mkostemp(fresh.data(), O_CLOEXEC));
   if (!fd) return fail("create");
-  auto written = WriteAll(fd.get(), text, path);
-  if (written && (fchmod(fd.get(), kReceiptMode) != 0 || fsync(fd.get()) != 0 ||
-                  rename(fresh.c_str(), path.c_str()) != 0)) {
-    written = fail("write");
+  if (WriteAll(fd.get(), text) && fchmod(fd.get(), kReceiptMode) == 0 && fsync(fd.get()) == 0 &&
+      rename(fresh.c_str(), path.c_str()) == 0) {
+    return {};
   }
-  if (!written) unlink(fresh.c_str());
-  return written;
+  const auto failed = fail("write");
+  unlink(fresh.c_str());
+  return failed;
 }
 
 // What `baton receipt pod` and `team` were asked.

@@ -26,7 +26,7 @@ constexpr Duration kLeaveBefore = microseconds(300);
 constexpr int kLeaveNeededMax = 10'000;
 // A probe that ends this soon found the GPU idle already.
 constexpr Duration kProbeGrace = microseconds(200);
-// A stuck drain is one at the latest after so much more than what drains took of late.
+// Drains of late that took longer say no more about the next one: it may really be stuck.
 constexpr Duration kDrainsMost = std::chrono::seconds(2);
 constexpr int kReopenDoublings = 5;
 // So long a thread that is woken for a single launch may take.

@@ -121,11 +121,18 @@ BATON_API(cuMipmappedArrayDestroy, (CUmipmappedArray array)) {
 
 namespace {
 
-// What the device takes for each byte of a limit: once for the heaps from which kernels print and
-// allocate, and a stack for every thread that the device can have at a time. 0: for no other limit.
+// What memory of a context the limit is the size of, as a number: the heaps from which kernels
+// allocate and print, and their stacks. 0: none.
+int MemoryOf(CUlimit limit) {
+  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return 1;
+  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return 2;
+  return limit == CU_LIMIT_STACK_SIZE ? 3 : 0;
+}
+
+// How often the device takes that: a stack for every thread that it can have at a time. 0: it does
+// not tell.
 uint64_t TimesTaken(const Gpu* gpu, CUlimit limit) {
-  if (limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE) return 1;
-  if (limit != CU_LIMIT_STACK_SIZE) return 0;
+  if (limit != CU_LIMIT_STACK_SIZE) return 1;
   int processors = 0, threads = 0;
   Drv<Fn::cuDeviceGetAttribute>(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu->device);
   Drv<Fn::cuDeviceGetAttribute>(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
@@ -141,9 +148,8 @@ uint64_t TimesTaken(const Gpu* gpu, CUlimit limit) {
 // back or the context ends.
 BATON_API(cuCtxSetLimit, (CUlimit limit, size_t value)) {
   BATON_REAL(cuCtxSetLimit);
-  const bool takes = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE ||
-                     limit == CU_LIMIT_STACK_SIZE;
-  Gpu* gpu = takes ? MemoryGpu() : nullptr;
+  const int memory = MemoryOf(limit);
+  Gpu* gpu = memory != 0 ? MemoryGpu() : nullptr;
   const uint64_t times = gpu == nullptr ? 0 : TimesTaken(gpu, limit);
   size_t was = 0;
   if (times == 0 || Drv<Fn::cuCtxGetLimit>(&was, limit) != CUDA_SUCCESS) {
@@ -151,9 +157,7 @@ BATON_API(cuCtxSetLimit, (CUlimit limit, size_t value)) {
   }
   Guard guard(g_limits_lock);
   Charged kept = {gpu, 0, CurrentContext()};
-  const uint64_t key = HandleKey(kept.context) + (limit == CU_LIMIT_MALLOC_HEAP_SIZE   ? 1
-                                                  : limit == CU_LIMIT_PRINTF_FIFO_SIZE ? 2
-                                                                                       : 3);
+  const uint64_t key = HandleKey(kept.context) + static_cast<uint64_t>(memory);
   Forget(key, &kept);
   const uint64_t more = value > was ? Times(value - was, times) : 0;
   const bool charged = Charge(gpu, more);

@@ -23,6 +23,7 @@ constexpr uint64_t kSampleNs = 3'000'000;
 constexpr int64_t kClocksDiffer = 10'000;
 // Whoever sees the end of a mark sees it no later than this, as a rule: it waits for it.
 constexpr int64_t kEndSeenAfter = 50'000;
+// A mark may answer as part of a capture for a moment in which another thread captures.
 constexpr Duration kCaptured = milliseconds(100);
 // A launch waits this long for the GPU to move before it is let pass.
 constexpr Duration kStall = milliseconds(20);
@@ -155,9 +156,10 @@ void PopMark(Stream* stream, uint32_t busy_streams, int64_t seen) {
   }
 }
 
+constexpr int kContained = 226, kExternalDevice = 911;  // older headers do not have them
+
 // True of an error that means that a context and its work are over. Any other error, like those of
 // a capture, says nothing about that.
-constexpr int kContained = 226, kExternalDevice = 911;  // older headers do not have them
 bool IsOver(CUresult r) {
   switch (static_cast<int>(r)) {
     case CUDA_ERROR_DEINITIALIZED:

@@ -38,8 +38,7 @@ Result<void> WriteWhole(const std::string& path, const std::string& text, mode_t
   const UniqueFd fd(mkostemp(fresh.data(), O_CLOEXEC));
   if (!fd) return Fail(ErrorCode::kInternal, "cannot create " + path + ": " + strerror(errno));
   const bool written =
-      write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      fchmod(fd.get(), mode) == 0 && fsync(fd.get()) == 0;
+      WriteAll(fd.get(), text) && fchmod(fd.get(), mode) == 0 && fsync(fd.get()) == 0;
   const bool named = written && name(fresh.c_str(), path.c_str()) == 0;
   const int error = errno;
   unlink(fresh.c_str());

@@ -50,7 +50,7 @@ void Laws::Begin() {
   if (fair_) PrepareShares();
 }
 
-// L: what a token can last, with the longest kernel that may run beyond it.
+// L: what a token can last, with the longest kernel of each process that may run beyond it.
 Duration Laws::Longest(uint32_t g) const {
   return scheduler_.quota_max + gpus_[g].longest_kernel + scheduler_.backlog + milliseconds(2);
 }

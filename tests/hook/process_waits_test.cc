@@ -58,22 +58,28 @@ TEST_F(HostWaits, AnIdleGpuIsReturnedThoughWorkIsBehindAHostFunction) {
 
 // Another stream's work holds the token, and waits by an event for what is behind the host
 // function: the drain would never end if that waited for the next token. It is let pass, as a
-// launch is that a drain waits for.
+// launch is that a drain waits for. Where the driver's queue is full as well, the client thread
+// hangs there with that other stream's mark.
 TEST_F(HostWaits, ADrainThatWaitsForWhatIsBehindAHostFunctionEnds) {
   for (const char* how : {"function", "callback", "value"}) {
-    SCOPED_TRACE(how);
-    StartIdler();
-    WaitWithWorkBehind(how);
-    ASSERT_EQ(child_->Ask("launch-after 1000"), "0");
-    backend_->SendToken(1, 2, 0);
-    ASSERT_TRUE(backend_->WaitPhase(Phase::kDraining));
-    usleep(50'000);
-    ASSERT_EQ(child_->Ask("host-is-ready"), "ok");
-    EXPECT_TRUE(backend_->WaitState([](const State& s) {
-      return (s.phase == Phase::kIdle || s.phase == Phase::kWaiting) && s.rev == 2;
-    }));
-    EXPECT_EQ(child_->Ask("waits"), "0");
-    child_.reset();
+    for (const bool full : {false, true}) {
+      SCOPED_TRACE(how + std::string(full ? ", queue full" : ""));
+      StartIdler();
+      WaitWithWorkBehind(how);
+      ASSERT_EQ(child_->Ask("launch-after 1000"), "0");
+      if (full) {
+        ASSERT_EQ(child_->Ask("full-channel"), "ok");
+      }
+      backend_->SendToken(1, 2, 0);
+      ASSERT_TRUE(backend_->WaitPhase(Phase::kDraining));
+      usleep(50'000);
+      ASSERT_EQ(child_->Ask("host-is-ready"), "ok");
+      EXPECT_TRUE(backend_->WaitState([](const State& s) {
+        return (s.phase == Phase::kIdle || s.phase == Phase::kWaiting) && s.rev == 2;
+      }));
+      EXPECT_EQ(child_->Ask("waits"), "0");
+      child_.reset();
+    }
   }
 }
 
@@ -89,26 +95,6 @@ TEST_F(HostWaits, AFullQueueBehindAHostFunctionKeepsTheTokenFromNobody) {
   backend_->SendToken(2, 1, 60'000 * kMs);
   for (int i = 0; i < 1000 && child_->Ask("waits") != "0"; ++i) usleep(1000);
   EXPECT_EQ(child_->Ask("waits"), "0");
-}
-
-// What needs a mark waits by an event for the host function, whose thread would wait for the client
-// thread, which waits for the mark.
-TEST_F(HostWaits, AMarkThatWaitsForAHostFunctionDoesNotHoldItUp) {
-  for (const char* how : {"function", "callback", "value"}) {
-    SCOPED_TRACE(how);
-    StartIdler();
-    WaitWithWorkBehind(how);
-    ASSERT_EQ(child_->Ask("launch-after 1000"), "0");
-    ASSERT_EQ(child_->Ask("full-channel"), "ok");
-    backend_->SendToken(1, 2, 0);
-    usleep(50'000);
-    ASSERT_EQ(child_->Ask("host-is-ready"), "ok");
-    EXPECT_TRUE(backend_->WaitState([](const State& s) {
-      return (s.phase == Phase::kIdle || s.phase == Phase::kWaiting) && s.rev == 2;
-    }));
-    EXPECT_EQ(child_->Ask("waits"), "0");
-    child_.reset();
-  }
 }
 
 // The client thread hangs in the driver: the exit does not.
