@@ -107,9 +107,9 @@ void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
   fluid_.SetQueued(slot, waiting, burst);
 }
 
-void FairQueue::CapLag(Slot slot, Duration most) {
+void FairQueue::CapLag(Slot slot, Duration most, Duration claim) {
   fluid_.CapLag(slot, most);
-  guarantee_.CapClaim(slot, most);
+  guarantee_.CapClaim(slot, claim);
 }
 
 void FairQueue::Charge(Slot slot, Duration held, Instant now) {
@@ -132,25 +132,22 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
     Line(slot, true, burst);
     if (pods_[slot].claims != Claims::kWhenRanked) guarantee_.SetWaiting(slot, true, burst);
   }
+  const auto ranked = FirstOf(
+      ranked_, now, [this](Slot slot) { return MustGo(slot); },
+      [this](Slot a, Slot b) { return guarantee_.GoesBefore(a, b); });
   while (order_ == nullptr) {
     const auto behind = guarantee_.Behind();
     if (!behind) break;
     if (!Allowed(*behind, now)) continue;
-    // A gang that is ranked is as far behind: whose deadline is first goes, or one that naps, and
-    // so is behind again and again, would keep the gang's other GPUs waiting for good.
-    const auto gang = FirstOf(
-        ranked_, now, [this](Slot slot) { return guarantee_.MustGo(slot); },
-        [this](Slot a, Slot b) { return guarantee_.GoesBefore(a, b); });
-    if (gang && guarantee_.GoesBefore(*gang, *behind)) return gang;
+    // Both must go: whose deadline is first does. One that naps is behind again and again, and
+    // would keep a gang's other GPUs waiting for good.
+    if (ranked && guarantee_.GoesBefore(*ranked, *behind)) return ranked;
     // What it had for its request's sake is no debt of its fair share beyond what it may be behind
     // by: else it lives by its request alone for as long as others that nap leave it too little
     // slack.
     fluid_.CapDebt(*behind, guarantee_.MostBehind());
     return behind;
   }
-  const auto ranked = FirstOf(
-      ranked_, now, [this](Slot slot) { return guarantee_.MustGo(slot); },
-      [this](Slot a, Slot b) { return guarantee_.GoesBefore(a, b); });
   if (ranked) return ranked;
   if (!deadlines_.waiting().empty()) {
     const auto early = FirstOf(
@@ -210,8 +207,7 @@ bool FairQueue::Urgent(Slot slot) {
 }
 
 bool FairQueue::MayRevoke(Slot slot, Slot holder) {
-  return Urgent(slot) && pods_[holder].spec.priority == Priority::kNormal &&
-         !guarantee_.MustStay(holder);
+  return Urgent(slot) && pods_[holder].spec.priority == Priority::kNormal && !MustStay(holder);
 }
 
 bool FairQueue::FinishesBefore(Slot a, Slot b) {
@@ -220,8 +216,8 @@ bool FairQueue::FinishesBefore(Slot a, Slot b) {
     const Standing standing = fluid_.StandingOf(a);
     return order_->IsDue(standing) && order_->GoesBefore(standing, fluid_.StandingOf(b));
   }
-  if (guarantee_.MustStay(b)) return false;
-  if (guarantee_.MustGo(a)) return true;
+  if (MustStay(b)) return false;
+  if (MustGo(a)) return true;
   return fluid_.owed(a) && fluid_.finish(a) < fluid_.finish(b);
 }
 

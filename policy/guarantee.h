@@ -43,6 +43,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "policy/indexed_heap.h"
+#include "policy/queued_pod.h"
 #include "policy/rational.h"
 #include "policy/share.h"
 
@@ -87,6 +88,9 @@ class Guarantee {
   // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
   bool MustGo(Slot slot) const { return FarBehind(slot) || IsDue(slot); }
   bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
+  BehindBy HowFar(Slot slot) const {
+    return FarBehind(slot) ? BehindBy::kAll : MustStay(slot) ? BehindBy::kHalf : BehindBy::kLittle;
+  }
   // M, and the longest hold of late.
   Duration MostBehind() const { return Duration(Limit()); }
   Duration LongestHold() const { return Duration(limit_longest_ns_); }

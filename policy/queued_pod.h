@@ -21,6 +21,10 @@ enum class Claims : uint8_t {
   kNever,
 };
 
+// How far a pod is below its request, in parts of M (policy/guarantee.h): with more than half its
+// token is not cut, with M it goes first.
+enum class BehindBy : uint8_t { kLittle, kHalf, kAll };
+
 // A pod's account of its fair share. FluidQueue's alone.
 struct FluidAccount {
   Share fluid;  // 0: inactive, or active since the last SettleAll
@@ -47,6 +51,7 @@ struct alignas(128) QueuedPod {
   ShareSpec spec;
   bool waiting = false;
   Claims claims = Claims::kAlways;
+  BehindBy elsewhere = BehindBy::kLittle;  // a gang, on another of its GPUs
   LimitBucket bucket;
   FluidAccount account;
 

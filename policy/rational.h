@@ -38,20 +38,15 @@ inline int64_t MulDiv(int64_t a, int64_t b, int64_t c) {
 inline int64_t Signed(ShareSum share) { return static_cast<int64_t>(share.millionths()); }
 
 // What `rate` GPUs serve in `ns` nanoseconds, and how long they take to serve so many.
-inline int64_t ServedIn(int64_t ns, ShareSum rate) {
-  return MulDiv(Signed(rate), ns, kMillion);
-}
-inline int64_t TimeToServe(int64_t ns, ShareSum rate) {
-  return MulDiv(ns, kMillion, Signed(rate));
-}
+inline int64_t ServedIn(int64_t ns, ShareSum rate) { return MulDiv(Signed(rate), ns, kMillion); }
+inline int64_t TimeToServe(int64_t ns, ShareSum rate) { return MulDiv(ns, kMillion, Signed(rate)); }
 inline int64_t TimeToServe(int64_t ns, ShareSum rate, int64_t& rest) {
   return MulDiv(ns, kMillion, Signed(rate), rest);
 }
 // A request where all of them sum to `requested`: in proportion where that is more than one GPU.
 inline Share ScaledDown(Share request, ShareSum requested) {
   if (requested <= kWhole) return request;
-  return Share(
-      std::max<int64_t>(1, MulDiv(request.millionths(), kMillion, Signed(requested))));
+  return Share(std::max<int64_t>(1, MulDiv(request.millionths(), kMillion, Signed(requested))));
 }
 
 }  // namespace baton::policy

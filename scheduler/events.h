@@ -118,22 +118,24 @@ struct LinkCut {
 // What a gang's coordinator (scheduler/gang_scheduler.h) decides for one of its GPUs.
 struct GangStep {
   enum class Do : uint8_t {
-    kWait,       // the gang has work on one of its GPUs: it stands in line here
-    kRest,       // it has none
-    kReserve,    // the holder's token ends, and nobody but the gang is granted; while the GPU is
-                 // kept free for it, it is charged as if it held
-    kGrant,      // reserved and free: the gang's, for `span`
-    kExtend,     // its token, for `span` more
-    kClose,      // its token ends now
-    kReopen,     // its token has ended; those of its clients that ask may launch for `span`
+    kWait,     // the gang has work on one of its GPUs: it stands in line here, and is so far below
+               // its request on one of them (`behind`)
+    kRest,     // it has none
+    kReserve,  // the holder's token ends, and nobody but the gang is granted; while the GPU is
+               // kept free for it, it is charged as if it held
+    kGrant,    // reserved and free: the gang's, for `span`
+    kExtend,   // its token, for `span` more
+    kClose,    // its token ends now
+    kReopen,   // its token has ended; those of its clients that ask may launch for `span`
     kReopenAll,  // ... and those that have not drained
-    kCap,      // it waits for another of its GPUs: what it is owed here is cut to two of its holds,
-               // or what a pod that sleeps may save up
+    kCap,      // it waits for another of its GPUs: what it is owed here of its fair share is cut to
+               // two of its holds, or what a pod that sleeps may save up
     kRelease,  // the token, if it is out, and the reservation end; nothing may be held
   };
   PodId pod;
   Do act = Do::kWait;
   Duration span{0};
+  policy::BehindBy behind = policy::BehindBy::kLittle;
 };
 // The teams' weights in what requests leave over, by ShareSpec::team; none where teams do not
 // matter (policy/share.h: FluidShares). Everybody's lag stays. Read during Step only.

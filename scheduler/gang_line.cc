@@ -11,7 +11,8 @@ constexpr Duration kForResting = std::chrono::milliseconds(10);
 
 }  // namespace
 
-void GangLine::Stand(uint32_t pod, bool stands) {
+void GangLine::Stand(uint32_t pod, bool stands, policy::BehindBy behind) {
+  line_.queue().SetElsewhere(pod, behind);
   const auto by_id = [this](uint32_t a, uint32_t b) {
     return roster_.pod(a).id < roster_.pod(b).id;
   };

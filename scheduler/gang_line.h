@@ -20,13 +20,14 @@ class GangLine {
       : roster_(roster), forecast_(forecast), line_(line), holding_(holding), turn_(turn) {}
 
   bool empty() const { return gangs_.empty(); }
-  // Whether the gang stands in line, or holds.
-  void Stand(uint32_t pod, bool stands);
+  // Whether the gang stands in line, or holds; and how far it is below its request where it is so
+  // most.
+  void Stand(uint32_t pod, bool stands, policy::BehindBy behind);
   // Finds out which of the gangs come before every single pod that waits or holds here, in their
   // order (GangView::rank). `cut`: none while the link is.
   void Rank(bool cut);
-  // What the gang is owed here is cut to what it may keep.
-  void Cap(uint32_t pod) { line_.queue().CapLag(pod, Credit(pod)); }
+  // What the gang is owed here of its fair share is cut to what it may keep.
+  void Cap(uint32_t pod) { line_.queue().CapLag(pod, Credit(pod), Duration::max()); }
 
   // The gang that the GPU is kept for; kNobody: none.
   uint32_t reserved() const { return reserved_; }

@@ -1,6 +1,7 @@
 #include "scheduler/gang_scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton::scheduler {
 namespace {
@@ -83,6 +84,19 @@ void GangScheduler::All(const Gang& gang, GangStep::Do act, Duration span) {
   for (const Member& member : gang.members) One(member, act, span);
 }
 
+// All stand in line; but not again on those of `seen`, which is added to, where that says nothing
+// new. It gets all or none: so where it is furthest below its request counts on all its GPUs.
+void GangScheduler::Wait(Gang& gang, std::set<const TokenScheduler*>& seen) {
+  policy::BehindBy behind = policy::BehindBy::kLittle;
+  for (const GangView& view : ViewsOf(gang)) behind = std::max(behind, view.behind);
+  const bool news = std::exchange(gang.below, behind) != behind;
+  for (const Member& member : gang.members) {
+    if (seen.insert(member.gpu).second || news) {
+      (*step_)(*member.gpu, GangStep{member.pod, GangStep::Do::kWait, Duration(0), behind});
+    }
+  }
+}
+
 void GangScheduler::Tend(Instant now, const StepGpu& step) {
   now_ = std::max(now_, now);
   step_ = &step;
@@ -139,15 +153,11 @@ bool GangScheduler::Overlap(const Gang& a, const Gang& b) {
 // Those in line are ranked anew: a holder has used more, a limit given back some.
 void GangScheduler::Look() {
   look_at_ = now_ + kLookEvery;
-  std::vector<const TokenScheduler*> seen;
-  for (const auto& entry : gangs_) {
-    const Gang& gang = entry.second;
-    if ((gang.state != State::kWaiting && gang.state != State::kReserved) || Cut(gang)) continue;
-    for (const Member& member : gang.members) {
-      if (std::find(seen.begin(), seen.end(), member.gpu) != seen.end()) continue;
-      seen.push_back(member.gpu);
-      One(member, GangStep::Do::kWait);
-    }
+  std::set<const TokenScheduler*> seen;
+  for (auto& entry : gangs_) {
+    Gang& gang = entry.second;
+    const bool looks = gang.state == State::kWaiting || gang.state == State::kReserved;
+    if (looks && !Cut(gang)) Wait(gang, seen);
   }
 }
 
@@ -174,17 +184,17 @@ void GangScheduler::Tend(Gang& gang) {
   }
   // Who has come stands in line with the others.
   const bool changed = gang.tended_at == kNotTended;
-  if (gang.state == State::kWaiting && changed) All(gang, GangStep::Do::kWait);
+  if (gang.state == State::kWaiting && changed) Wait(gang);
   Views views = ViewsOf(gang);
   const bool wants =
       gang.complete && !Leaves(gang) && AnyOf(views, [](const GangView& v) { return v.wants; });
   if ((gang.state == State::kIdle || gang.state == State::kWaiting) && AnyOf(views, Holds)) {
     // It held when this daemon was started anew.
-    All(gang, GangStep::Do::kWait);
+    Wait(gang);
     BeginClosing(gang);
   }
   if (gang.state == State::kIdle && wants) {
-    All(gang, GangStep::Do::kWait);
+    Wait(gang);
     gang.state = State::kWaiting;
     views = ViewsOf(gang);
   } else if (gang.state == State::kWaiting && !wants) {
@@ -302,7 +312,7 @@ void GangScheduler::Hold(Gang& gang) {
   gang.act_at = kNever;
   // The holder competes too, with the singles on each GPU and with the gangs that overlap it, as
   // things stand now.
-  All(gang, GangStep::Do::kWait);
+  Wait(gang);
   views = ViewsOf(gang);
   bool again = AllOf(views, Ranked) && AnyOf(views, [](const GangView& v) { return v.wants; });
   for (const auto& entry : gangs_) {

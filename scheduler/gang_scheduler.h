@@ -37,6 +37,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,7 @@ class GangScheduler {
     std::vector<Member> members;
     bool complete = true;
     State state = State::kIdle;
+    policy::BehindBy below = policy::BehindBy::kLittle;  // as its GPUs know
     uint64_t tended_at = 0;        // TokenScheduler::steps() of all its GPUs, when last tended
     Instant ready_since = kNever;  // comes before every single on all its GPUs
     // Reserved or holding: its GPUs are promised to gangs that waited before it, from then on.
@@ -124,6 +126,11 @@ class GangScheduler {
   static Views ViewsOf(const Gang& gang);
   void One(const Member& member, GangStep::Do act, Duration span = Duration(0));
   void All(const Gang& gang, GangStep::Do act, Duration span = Duration(0));
+  void Wait(Gang& gang, std::set<const TokenScheduler*>& seen);
+  void Wait(Gang& gang) {
+    std::set<const TokenScheduler*> none;
+    Wait(gang, none);
+  }
 
   const SchedulerOptions options_;
   std::map<GangId, Gang> gangs_;

@@ -152,6 +152,7 @@ GangView TokenScheduler::Gang(PodId id) const {
   const uint32_t reserved = gangs_.reserved();
   view.wants = pod.wanting > 0;
   view.rank = pod.rank;
+  view.behind = line_.queue().requests().HowFar(index);
   view.owed_much = pod.owed_much;
   view.reserved = reserved == index;
   view.taken = reserved != Roster::kNobody && reserved != index;
@@ -218,7 +219,7 @@ void TokenScheduler::On(const GangStep& event) {
     case Do::kRest:
       pod.gang_waits = event.act == Do::kWait && !pod.removed;
       clients_.UpdateWaiting(index);
-      gangs_.Stand(index, pod.gang_waits);
+      gangs_.Stand(index, pod.gang_waits, event.behind);
       return;
     case Do::kReserve:
       if (gangs_.Reserve(index) && !holds) holding_.EndForGang();

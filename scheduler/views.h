@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/queued_pod.h"
 #include "policy/share.h"
 
 namespace baton::scheduler {
@@ -58,9 +59,10 @@ struct GangView {
   // the first. kUnranked: some single pod comes first.
   static constexpr uint32_t kUnranked = ~0u;
   uint32_t rank = kUnranked;
-  bool owed_much = false;  // kCap would cut what it is owed
-  bool reserved = false;   // kept for it
-  bool taken = false;      // kept for another gang
+  policy::BehindBy behind = policy::BehindBy::kLittle;  // its request here
+  bool owed_much = false;                               // kCap would cut what it is owed
+  bool reserved = false;                                // kept for it
+  bool taken = false;                                   // kept for another gang
   bool free = false;       // reserved for it, and nobody holds anything
   bool holds = false;      // has the token
   bool drained = false;    // has the token, and none of its clients holds a part

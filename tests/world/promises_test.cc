@@ -103,6 +103,35 @@ TEST(Promises, ALimitHoldsOverChangesOfPriority) {
   EXPECT_LE(Of(verdict, plan, 1).held, 53);
 }
 
+// Each of its processes has work in flight, which ends before the GPU is free.
+TEST(Promises, APodOfIdlePriorityWithManyProcessesGivesWayAsSoonAsItsWorkInFlightEnds) {
+  for (const uint32_t processes : {1, 3, 8, 16}) {
+    SCOPED_TRACE(processes);
+    Plan plan = For(seconds(30));
+    plan.pods = {Of(1, 50), Of(2, 1)};
+    plan.pods[0].burst = milliseconds(2);
+    plan.pods[0].pause = milliseconds(60);
+    PodPlan& night = plan.pods[1];
+    night.spec = {};
+    night.spec.request = policy::Share(0u);
+    night.spec.priority = policy::Priority::kIdle;
+    night.spec = policy::Validated(night.spec).value();
+    night.kernel = microseconds(20);
+    night.processes = processes;
+    RunOptions options;
+    options.bounds = false;  // which know of its kernels alone
+    const Verdict verdict = world::Run(plan, options);
+    EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+    for (const PodFigures& figures : verdict.pods) {
+      if (figures.pod != 1) continue;
+      EXPECT_GT(figures.waits.count(), 100u);
+      // And 1 ms for frames.
+      EXPECT_LE(figures.waits.max(),
+                processes * (milliseconds(1) + night.kernel) + milliseconds(2));
+    }
+  }
+}
+
 // A pod that naps is far behind its request again and again, though it is owed little.
 TEST(Promises, AGangIsNotStarvedByOneThatNaps) {
   Plan plan = For(seconds(60));
@@ -117,6 +146,33 @@ TEST(Promises, AGangIsNotStarvedByOneThatNaps) {
   const Verdict verdict = world::Run(plan, {});
   EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
   for (const uint32_t gpu : {0, 1}) EXPECT_GE(Of(verdict, plan, 1, gpu).used, 15) << gpu;
+}
+
+// Where it is owed nothing, because the small pod leaves most of the GPU idle, that pod still comes
+// whenever the gang has the other GPU at last.
+TEST(Promises, AGangIsNotStarvedBySmallHighPriorityOnOneOfItsGpus) {
+  struct {
+    Duration burst, pause;
+  } const naps[] = {{microseconds(200), milliseconds(1)},
+                    {milliseconds(1), milliseconds(4)},
+                    {milliseconds(2), milliseconds(2)},
+                    {milliseconds(5), milliseconds(15)}};
+  for (const auto& nap : naps) {
+    SCOPED_TRACE(std::to_string(Nanos(nap.burst)) + " ns at a time");
+    Plan plan = For(seconds(60));
+    plan.gpus = 2;
+    plan.pods = {Of(1, 40), Of(2, 20), Of(3, 60)};
+    plan.pods[0].gpus = {0, 1};
+    plan.pods[0].collective = 10;
+    plan.pods[1].spec.priority = policy::Priority::kHigh;
+    plan.pods[1].kernel = microseconds(200);
+    plan.pods[1].burst = nap.burst;
+    plan.pods[1].pause = nap.pause;
+    plan.pods[2].gpus = {1};
+    const Verdict verdict = world::Run(plan, {});
+    EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+    for (const uint32_t gpu : {0, 1}) EXPECT_GE(Of(verdict, plan, 1, gpu).used, 38) << gpu;
+  }
 }
 
 // Behind a relay: what was sent ahead to one that works for 30 us is over before its turn is seen
