@@ -107,9 +107,9 @@ void FairQueue::Line(Slot slot, bool waiting, Duration burst) {
   fluid_.SetQueued(slot, waiting, burst);
 }
 
-void FairQueue::CapLag(Slot slot, Duration most, Duration claim) {
+void FairQueue::CapLag(Slot slot, Duration most, bool keeps_claim) {
   fluid_.CapLag(slot, most);
-  guarantee_.CapClaim(slot, claim);
+  guarantee_.CapClaim(slot, keeps_claim ? guarantee_.MostBehind() : most);
 }
 
 void FairQueue::Charge(Slot slot, Duration held, Instant now) {
@@ -133,7 +133,7 @@ std::optional<Slot> FairQueue::Pick(Instant now) {
     if (pods_[slot].claims != Claims::kWhenRanked) guarantee_.SetWaiting(slot, true, burst);
   }
   const auto ranked = FirstOf(
-      ranked_, now, [this](Slot slot) { return MustGo(slot); },
+      ranked_, now, [this](Slot slot) { return guarantee_.MustGo(slot); },
       [this](Slot a, Slot b) { return guarantee_.GoesBefore(a, b); });
   while (order_ == nullptr) {
     const auto behind = guarantee_.Behind();
@@ -195,7 +195,8 @@ Duration FairQueue::Allowance(Slot slot, Instant now) const {
 }
 
 Instant FairQueue::MayGoAt(Slot slot) const {
-  return pods_[slot].bucket.HasAt(pods_[slot].RateOver(options_.limit_window), Needed(slot));
+  return pods_[slot].bucket.HasAt(pods_[slot].RateOver(options_.limit_window),
+                                  pods_[slot].NeededOf(options_.limit_window));
 }
 
 Instant FairQueue::LimitFullAt(Slot slot) const {
@@ -207,7 +208,8 @@ bool FairQueue::Urgent(Slot slot) {
 }
 
 bool FairQueue::MayRevoke(Slot slot, Slot holder) {
-  return Urgent(slot) && pods_[holder].spec.priority == Priority::kNormal && !MustStay(holder);
+  return Urgent(slot) && pods_[holder].spec.priority == Priority::kNormal &&
+         !guarantee_.MustStay(holder);
 }
 
 bool FairQueue::FinishesBefore(Slot a, Slot b) {
@@ -216,22 +218,15 @@ bool FairQueue::FinishesBefore(Slot a, Slot b) {
     const Standing standing = fluid_.StandingOf(a);
     return order_->IsDue(standing) && order_->GoesBefore(standing, fluid_.StandingOf(b));
   }
-  if (MustStay(b)) return false;
-  if (MustGo(a)) return true;
+  if (guarantee_.MustStay(b)) return false;
+  if (guarantee_.MustGo(a)) return true;
   return fluid_.owed(a) && fluid_.finish(a) < fluid_.finish(b);
-}
-
-int64_t FairQueue::Needed(Slot slot) const {
-  // Half a bucket is enough to begin: one that must be full first overflows whenever its turn comes
-  // late.
-  return std::min(Nanos(fluid_.burst(slot)),
-                  pods_[slot].RateOver(options_.limit_window).Size() / 2);
 }
 
 bool FairQueue::Allowed(Slot slot, Instant now) {
   const QueuedPod& pod = pods_[slot];
   const LimitBucket::Rate rate = pod.RateOver(options_.limit_window);
-  const int64_t need = Needed(slot), level = pod.bucket.LevelAt(rate, now);
+  const int64_t need = pod.NeededOf(options_.limit_window), level = pod.bucket.LevelAt(rate, now);
   if (level >= need) return true;
   fluid_.SetQueued(slot, false, fluid_.burst(slot));
   if (pod.claims == Claims::kWhenRanked) {

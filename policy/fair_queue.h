@@ -99,14 +99,13 @@ class FairQueue {
 
   // A pod whose claims are kWhenRanked is so far below its request where it must hold as well if it
   // is to hold here: then it goes first here, too, or its token is not cut.
-  void SetElsewhere(Slot slot, BehindBy by) { pods_[slot].elsewhere = by; }
+  void SetElsewhere(Slot slot, BehindBy by) { guarantee_.SetElsewhere(slot, by); }
 
   // What active pod `slot` is owed beyond `most` goes back to all by their entitlement. For one
   // that had nothing to do for a moment: it keeps no more credit than one that slept, or short
   // pauses would add up to a claim without bound. What it is owed of its request alone is cut to
-  // `claim`, or to M.
-  void CapLag(Slot slot, Duration most, Duration claim);
-  void CapLag(Slot slot, Duration most) { CapLag(slot, most, most); }
+  // `most` too; `keeps_claim`: to M.
+  void CapLag(Slot slot, Duration most, bool keeps_claim = false);
 
   // Active pod `slot` was measured to hold the GPU for `held` since it was last charged; negative
   // to take back what an estimate charged too much.
@@ -152,18 +151,8 @@ class FairQueue {
  private:
   // A high-priority pod that has not used up its burst.
   bool Urgent(Slot slot);
-  // What the pod is owed of its request, here or elsewhere, is so much that it goes first, or that
-  // its token is not cut.
-  bool MustGo(Slot slot) const {
-    return guarantee_.MustGo(slot) || pods_[slot].elsewhere == BehindBy::kAll;
-  }
-  bool MustStay(Slot slot) const {
-    return guarantee_.MustStay(slot) || pods_[slot].elsewhere != BehindBy::kLittle;
-  }
   // SetWaiting() but for the account of its request.
   void Line(Slot slot, bool waiting, Duration burst);
-  // What the pod's bucket must have for it to go.
-  int64_t Needed(Slot slot) const;
   // Throttles the pod when its bucket is too low. True when it may run.
   bool Allowed(Slot slot, Instant now);
   // Of `pods`, which wait, those that `must` and are within their limits: the one that goes before

@@ -71,6 +71,8 @@ class Guarantee {
 
   // Whether the pod has work and may be picked, and what it is predicted to hold next (> 0).
   void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});
+  // What a pod that is not `queued` is behind by where it must hold as well if it is to hold here.
+  void SetElsewhere(Slot slot, BehindBy by) { accounts_[slot].elsewhere = by; }
   // It had no work: it keeps no larger claim than that.
   void CapClaim(Slot slot, Duration most);
   // It has work, but is at its limit: it has what it may have, and until SetWaiting() no claim.
@@ -86,10 +88,16 @@ class Guarantee {
     return none ? std::nullopt : FirstBehind();
   }
   // Whether the pod is too far behind; and whether one that holds would be soon if it were stopped.
-  bool MustGo(Slot slot) const { return FarBehind(slot) || IsDue(slot); }
-  bool MustStay(Slot slot) const { return Nanos(Owed(slot)) > Limit() / 2; }
+  bool MustGo(Slot slot) const {
+    return FarBehind(slot) || IsDue(slot) || accounts_[slot].elsewhere == BehindBy::kAll;
+  }
+  bool MustStay(Slot slot) const {
+    return HowFar(slot) != BehindBy::kLittle || accounts_[slot].elsewhere != BehindBy::kLittle;
+  }
+  // Here alone.
   BehindBy HowFar(Slot slot) const {
-    return FarBehind(slot) ? BehindBy::kAll : MustStay(slot) ? BehindBy::kHalf : BehindBy::kLittle;
+    if (FarBehind(slot)) return BehindBy::kAll;
+    return Nanos(Owed(slot)) > Limit() / 2 ? BehindBy::kHalf : BehindBy::kLittle;
   }
   // M, and the longest hold of late.
   Duration MostBehind() const { return Duration(Limit()); }
@@ -115,6 +123,7 @@ class Guarantee {
     bool queued = true;
     bool waiting = false;
     bool held = false;  // since it waited last
+    BehindBy elsewhere = BehindBy::kLittle;
     int64_t burst_ns = 1;
     int64_t owed_ns = 0;           // as of `at`
     int64_t at = 0;                // served_ns_ then,

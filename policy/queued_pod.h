@@ -51,11 +51,15 @@ struct alignas(128) QueuedPod {
   ShareSpec spec;
   bool waiting = false;
   Claims claims = Claims::kAlways;
-  BehindBy elsewhere = BehindBy::kLittle;  // a gang, on another of its GPUs
   LimitBucket bucket;
   FluidAccount account;
 
   LimitBucket::Rate RateOver(Duration window) const { return {spec.limit, window}; }
+  // What its bucket must have for it to go. Half a bucket is enough to begin: one that must be full
+  // first overflows whenever its turn comes late.
+  int64_t NeededOf(Duration window) const {
+    return std::min(account.burst_ns, RateOver(window).Size() / 2);
+  }
 };
 
 }  // namespace baton::policy

@@ -27,7 +27,7 @@ class GangLine {
   // order (GangView::rank). `cut`: none while the link is.
   void Rank(bool cut);
   // What the gang is owed here of its fair share is cut to what it may keep.
-  void Cap(uint32_t pod) { line_.queue().CapLag(pod, Credit(pod), Duration::max()); }
+  void Cap(uint32_t pod) { line_.queue().CapLag(pod, Credit(pod), true); }
 
   // The gang that the GPU is kept for; kNobody: none.
   uint32_t reserved() const { return reserved_; }

@@ -76,8 +76,9 @@ GangScheduler::Views GangScheduler::ViewsOf(const Gang& gang) {
   return views;
 }
 
-void GangScheduler::One(const Member& member, GangStep::Do act, Duration span) {
-  (*step_)(*member.gpu, GangStep{member.pod, act, span});
+void GangScheduler::One(const Member& member, GangStep::Do act, Duration span,
+                        policy::BehindBy behind) {
+  (*step_)(*member.gpu, GangStep{member.pod, act, span, behind});
 }
 
 void GangScheduler::All(const Gang& gang, GangStep::Do act, Duration span) {
@@ -86,21 +87,29 @@ void GangScheduler::All(const Gang& gang, GangStep::Do act, Duration span) {
 
 // All stand in line; but not again on those of `seen`, which is added to, where that says nothing
 // new. It gets all or none: so where it is furthest below its request counts on all its GPUs.
-void GangScheduler::Wait(Gang& gang, std::set<const TokenScheduler*>& seen) {
+void GangScheduler::Wait(Gang& gang, std::set<const TokenScheduler*>* seen) {
   policy::BehindBy behind = policy::BehindBy::kLittle;
   for (const GangView& view : ViewsOf(gang)) behind = std::max(behind, view.behind);
   const bool news = std::exchange(gang.below, behind) != behind;
   for (const Member& member : gang.members) {
-    if (seen.insert(member.gpu).second || news) {
-      (*step_)(*member.gpu, GangStep{member.pod, GangStep::Do::kWait, Duration(0), behind});
-    }
+    const bool unseen = seen == nullptr || seen->insert(member.gpu).second;
+    if (unseen || news) One(member, GangStep::Do::kWait, Duration(0), behind);
   }
 }
 
 void GangScheduler::Tend(Instant now, const StepGpu& step) {
   now_ = std::max(now_, now);
   step_ = &step;
-  if (now_ >= look_at_) Look();
+  if (now_ >= look_at_) {
+    // Those in line are ranked anew: a holder has used more, a limit given back some.
+    look_at_ = now_ + kLookEvery;
+    std::set<const TokenScheduler*> seen;
+    for (auto& entry : gangs_) {
+      Gang& gang = entry.second;
+      const bool looks = gang.state == State::kWaiting || gang.state == State::kReserved;
+      if (looks && !Cut(gang)) Wait(gang, &seen);
+    }
+  }
   const uint64_t before = tended_;
   for (auto& entry : gangs_) {
     Gang& gang = entry.second;
@@ -148,17 +157,6 @@ bool GangScheduler::Overlap(const Gang& a, const Gang& b) {
     return std::any_of(b.members.begin(), b.members.end(),
                        [&](const Member& of_b) { return of_a.gpu == of_b.gpu; });
   });
-}
-
-// Those in line are ranked anew: a holder has used more, a limit given back some.
-void GangScheduler::Look() {
-  look_at_ = now_ + kLookEvery;
-  std::set<const TokenScheduler*> seen;
-  for (auto& entry : gangs_) {
-    Gang& gang = entry.second;
-    const bool looks = gang.state == State::kWaiting || gang.state == State::kReserved;
-    if (looks && !Cut(gang)) Wait(gang, seen);
-  }
 }
 
 // While one of its GPUs cannot be told anything, the others are not kept for it.
@@ -352,7 +350,7 @@ void GangScheduler::Claim(const Gang& gang) {
     const GangView view = member.gpu->Gang(member.pod);
     if (view.holds || view.taken || member.leaves) continue;
     if (!view.reserved) {
-      One(member, GangStep::Do::kWait);
+      One(member, GangStep::Do::kWait, Duration(0), gang.below);
       One(member, GangStep::Do::kReserve);
     }
     if (member.gpu->Gang(member.pod).free) One(member, GangStep::Do::kGrant);

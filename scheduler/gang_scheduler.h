@@ -107,7 +107,6 @@ class GangScheduler {
   static bool Overlap(const Gang& a, const Gang& b);
   bool Due(const Gang& gang) const;
   static uint64_t Steps(const Gang& gang);
-  void Look();
   void Tend(Gang& gang);
   void GiveUp(Gang& gang);
   void LetGo(const Gang& gang, const Views& views, bool wants);
@@ -124,13 +123,10 @@ class GangScheduler {
   void Reserve();
   static bool GoesBefore(const Gang& a, const Views& of_a, const Gang& b, const Views& of_b);
   static Views ViewsOf(const Gang& gang);
-  void One(const Member& member, GangStep::Do act, Duration span = Duration(0));
+  void One(const Member& member, GangStep::Do act, Duration span = Duration(0),
+           policy::BehindBy behind = policy::BehindBy::kLittle);
   void All(const Gang& gang, GangStep::Do act, Duration span = Duration(0));
-  void Wait(Gang& gang, std::set<const TokenScheduler*>& seen);
-  void Wait(Gang& gang) {
-    std::set<const TokenScheduler*> none;
-    Wait(gang, none);
-  }
+  void Wait(Gang& gang, std::set<const TokenScheduler*>* seen = nullptr);
 
   const SchedulerOptions options_;
   std::map<GangId, Gang> gangs_;
