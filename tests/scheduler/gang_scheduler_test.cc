@@ -392,6 +392,29 @@ TEST(Gang, HasItsRequestBesideHighPriorityAndLongKernels) {
   for (const PodId pod : high) EXPECT_GT(Least(shares, pod), 39);
 }
 
+// Where high priority leaves most of the GPU idle, the gang is owed nothing: what it is owed on its
+// other GPU counts there too, for its turn and against a cut, and no longer than it is owed that.
+TEST(Gang, WhatItIsOwedOnOneOfItsGpusCountsOnAll) {
+  for (const Duration pause : {milliseconds(1), milliseconds(4)}) {
+    for (const uint32_t percent : {10, 40}) {
+      SCOPED_TRACE(percent);
+      GangRun world(2);
+      const PodId a = world.Add({.spec = Spec(percent), .gpus = {0, 1}, .collective = 5});
+      const PodId high = world.Add({.spec = Spec(20, 100, policy::Priority::kHigh),
+                                    .gpus = {0},
+                                    .kernel = microseconds(200),
+                                    .burst = milliseconds(1),
+                                    .pause = pause});
+      const PodId s = world.Add({.spec = Spec(60), .gpus = {1}});
+      world.Run(seconds(2));
+      const Shares shares = world.SharesOver(seconds(20));
+      EXPECT_GT(Least(shares, a), 0.9 * percent);
+      EXPECT_GT(Least(shares, high), pause == milliseconds(1) ? 25 : 12);
+      EXPECT_GT(Least(shares, s), 58);
+    }
+  }
+}
+
 // The tokens go by the share that each pod has where it is.
 TEST(Gang, OfTwoPodsGoesOnAsOneOfASinglePodDoes) {
   uint64_t collectives[2];
