@@ -86,12 +86,17 @@ void GangScheduler::All(const Gang& gang, GangStep::Do act, Duration span) {
 }
 
 // All stand in line; but not again on those of `seen`, which is added to, where that says nothing
-// new. It gets all or none: so where it is furthest below its request counts on all its GPUs.
+// new. It gets all or none: so where it is furthest below its request counts on its other GPUs. But
+// not where it asks for less, or others would pay for what it is owed there with their requests.
 void GangScheduler::Wait(Gang& gang, std::set<const TokenScheduler*>* seen) {
-  policy::BehindBy behind = policy::BehindBy::kLittle;
-  for (const GangView& view : ViewsOf(gang)) behind = std::max(behind, view.behind);
-  const bool news = std::exchange(gang.below, behind) != behind;
-  for (const Member& member : gang.members) {
+  const Views views = ViewsOf(gang);
+  for (size_t i = 0; i < views.size(); ++i) {
+    policy::BehindBy behind = policy::BehindBy::kLittle;
+    for (const GangView& other : views) {
+      if (other.request <= views[i].request) behind = std::max(behind, other.behind);
+    }
+    Member& member = gang.members[i];
+    const bool news = std::exchange(member.behind, behind) != behind;
     const bool unseen = seen == nullptr || seen->insert(member.gpu).second;
     if (unseen || news) One(member, GangStep::Do::kWait, Duration(0), behind);
   }
@@ -350,7 +355,7 @@ void GangScheduler::Claim(const Gang& gang) {
     const GangView view = member.gpu->Gang(member.pod);
     if (view.holds || view.taken || member.leaves) continue;
     if (!view.reserved) {
-      One(member, GangStep::Do::kWait, Duration(0), gang.below);
+      One(member, GangStep::Do::kWait, Duration(0), member.behind);
       One(member, GangStep::Do::kReserve);
     }
     if (member.gpu->Gang(member.pod).free) One(member, GangStep::Do::kGrant);

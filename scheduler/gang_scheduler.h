@@ -54,6 +54,8 @@ class GangScheduler {
     PodId pod;
     TokenScheduler* gpu = nullptr;
     bool leaves = false;  // the pod is deleted
+    // Its request, as the GPU was told.
+    policy::BehindBy behind = policy::BehindBy::kLittle;
   };
   // All members of a gang, new or not, in an order of GPUs that is the same for all gangs; of one
   // GPU there is one. Who is not named any more leaves: with what it holds, once the whole gang has
@@ -82,7 +84,6 @@ class GangScheduler {
     std::vector<Member> members;
     bool complete = true;
     State state = State::kIdle;
-    policy::BehindBy below = policy::BehindBy::kLittle;  // as its GPUs know
     uint64_t tended_at = 0;        // TokenScheduler::steps() of all its GPUs, when last tended
     Instant ready_since = kNever;  // comes before every single on all its GPUs
     // Reserved or holding: its GPUs are promised to gangs that waited before it, from then on.

@@ -152,6 +152,7 @@ GangView TokenScheduler::Gang(PodId id) const {
   const uint32_t reserved = gangs_.reserved();
   view.wants = pod.wanting > 0;
   view.rank = pod.rank;
+  view.request = line_.queue().requests().RateOf(index);
   view.behind = line_.queue().requests().HowFar(index);
   view.owed_much = pod.owed_much;
   view.reserved = reserved == index;

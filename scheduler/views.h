@@ -59,6 +59,7 @@ struct GangView {
   // the first. kUnranked: some single pod comes first.
   static constexpr uint32_t kUnranked = ~0u;
   uint32_t rank = kUnranked;
+  policy::Share request;                                // as far as those of all here fit
   policy::BehindBy behind = policy::BehindBy::kLittle;  // its request here
   bool owed_much = false;                               // kCap would cut what it is owed
   bool reserved = false;                                // kept for it

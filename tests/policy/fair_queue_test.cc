@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace baton::policy {
@@ -276,6 +277,25 @@ TEST(FairQueue, WhoIsRankedComesBeforeHighPriorityWhenItIsFarBehindItsRequest) {
   queue.Charge(gang, milliseconds(20), Instant{});
   EXPECT_FALSE(ranked_first());
   EXPECT_FALSE(queue.MayRevoke(high, gang)) << "it is owed more than M / 2";
+}
+
+TEST(FairQueue, WhatOneThatIsRankedIsOwedElsewhereCounts) {
+  FairQueueOptions options;
+  options.priority_burst = seconds(10);
+  FairQueue queue(options);
+  const Slot high = queue.Add(
+      PodId{1}, *Validated({.request = Percent(25), .priority = Priority::kHigh}), Instant{});
+  const Slot gang =
+      queue.Add(PodId{2}, *Validated({.request = Percent(25)}), Instant{}, Claims::kWhenRanked);
+  for (const Slot s : {high, gang}) queue.SetActive(s, true);
+  for (const Slot s : {high, gang}) queue.SetWaiting(s, true, milliseconds(20));
+  const auto goes_and_stays = [&](BehindBy elsewhere) {
+    queue.SetElsewhere(gang, elsewhere);
+    return std::pair(queue.Pick(Instant{}) == gang, !queue.MayRevoke(high, gang));
+  };
+  EXPECT_EQ(goes_and_stays(BehindBy::kLittle), std::pair(false, false));
+  EXPECT_EQ(goes_and_stays(BehindBy::kHalf), std::pair(false, true));
+  EXPECT_EQ(goes_and_stays(BehindBy::kAll), std::pair(true, true));
 }
 
 // Who naps is far behind again each time it comes back, by no more than a nap may leave it.

@@ -175,6 +175,32 @@ TEST(Promises, AGangIsNotStarvedBySmallHighPriorityOnOneOfItsGpus) {
   }
 }
 
+// A gang that asks for far more on one of its GPUs than on the other is owed that there for ever.
+// On the other it takes nobody's request or latency for it.
+TEST(Promises, WhatAGangIsOwedElsewhereTakesNobodysRequest) {
+  Plan plan = For(seconds(60));
+  plan.gpus = 2;
+  plan.pods = {Of(1, 10), Of(2, 80), Of(3, 20), Of(4, 70), Of(5, 20)};
+  for (const uint32_t rank : {0, 1}) {
+    plan.pods[rank].gpus = {rank};
+    plan.pods[rank].gang = 1;
+    plan.pods[rank].collective = 10;
+  }
+  plan.pods[2].burst = milliseconds(2);
+  plan.pods[2].pause = milliseconds(10);
+  plan.pods[2].spec.latency = milliseconds(20);
+  plan.pods[4].gpus = {1};
+  const Verdict verdict = world::Run(plan, {});
+  EXPECT_TRUE(verdict.ok) << verdict.check << ": " << verdict.violation;
+  EXPECT_GE(Of(verdict, plan, 1).used, 9.5);
+  EXPECT_LE(Of(verdict, plan, 1).used, 13);
+  EXPECT_GE(Of(verdict, plan, 3).used, 8.5);
+  for (const PodFigures& figures : verdict.pods) {
+    if (figures.pod != 3) continue;
+    EXPECT_LE(figures.met.late * 10, figures.met.waits);
+  }
+}
+
 // Behind a relay: what was sent ahead to one that works for 30 us is over before its turn is seen
 // to begin, and whoever comes next is not kept waiting for it.
 TEST(Promises, AHoldThatIsOverBeforeItIsSeenToBeginHoldsUpNobody) {
