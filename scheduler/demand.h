@@ -31,7 +31,7 @@ class Demand {
   // limit pays for all the time that it keeps it.
   bool contended(uint32_t pod) const {
     const Roster::Pod& holder = roster_.pod(pod);
-    return waiting_ + resting_ > 0 || holder.idle_priority() || holder.limited;
+    return waiting_ + resting_ > 0 || holder.idle_priority() || holder.limited();
   }
   // Nobody with a request holds or rests, nor did a moment ago, and no gang waits. Whether a single
   // pod may go before those of idle priority is the queue's to say.

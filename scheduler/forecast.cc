@@ -71,8 +71,10 @@ bool Forecast::Unknown(uint32_t index) const {
 
 Duration Forecast::Burst(uint32_t index) const {
   const Pod& pod = roster_.pod(index);
-  if (Unknown(index)) return options_.quota_min;
-  const Duration longest = std::max(BaseQuota(), Duration(pod.service_ns));
+  if (Unknown(index)) return std::min(options_.quota_min, pod.token_most);
+  // Who is predicted to hold for longer than its limit allows comes too seldom to have its request.
+  const Duration token = std::min(BaseQuota(), pod.token_most);
+  const Duration longest = std::max(token, Duration(pod.service_ns));
   if (pod.saturating || pod.burst_ns == 0) return longest;
   return std::min(longest, Duration(std::max<int64_t>(1, pod.burst_ns)));
 }

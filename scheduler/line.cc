@@ -40,8 +40,16 @@ void Line::Add(uint32_t index, const policy::ShareSpec& spec, Instant limit_full
                  added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways, limit_full_at);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
   wanting_.SetTeam(index, spec.team);
-  roster_.pod(index).limited = spec.limit < policy::kWhole;
+  roster_.pod(index).token_most = LongestToken(added, spec);
   if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec, limit_full_at);
+}
+
+// That its limit allows: a full bucket, and what may be drawn in advance.
+Duration Line::LongestToken(const Pod& pod, const policy::ShareSpec& spec) const {
+  if (spec.limit >= policy::kWhole) return Duration::max();
+  const bool draws = !pod.gang && spec.priority != policy::Priority::kIdle;
+  const Duration window = options_.fairness.limit_window + (draws ? kOverdraw : Duration(0));
+  return std::max(Duration(1), Duration(policy::ServedIn(Nanos(window), spec.limit)));
 }
 
 void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, Instant limit_full_at) {
@@ -56,7 +64,7 @@ void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, Instant limit_
 void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   Pod& pod = roster_.pod(index);
   wanting_.SetTeam(index, spec.team);
-  pod.limited = spec.limit < policy::kWhole;
+  pod.token_most = LongestToken(pod, spec);
   const bool idle = spec.priority == policy::Priority::kIdle;
   if (idle && pod.idle_priority()) idle_queue_.Update(pod.idle_slot, AmongIdle(spec), turn_.now);
   if (idle == pod.idle_priority()) {

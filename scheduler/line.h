@@ -88,6 +88,7 @@ class Line {
 
   // Where the pod stands when it waits.
   Place PlaceOf(uint32_t pod);
+  Duration LongestToken(const Pod& pod, const policy::ShareSpec& spec) const;
   void AddIdle(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at);
   // The pod waits: it may want the GPU.
   void Want(uint32_t pod);

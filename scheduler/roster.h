@@ -68,7 +68,6 @@ class Roster {
     bool gang = false;
     bool gang_waits = false;  // as its coordinator says
     bool held_back = false;   // stands aside (PodHeldBack)
-    bool limited = false;     // below the whole GPU
     bool owed_much = false;   // GangView has it, and `rank`
     bool saturating = false;  // its last token ended with more to do
     struct {
@@ -83,6 +82,7 @@ class Roster {
     int64_t burst_ns = 0;         // predicted held time until it runs out of work; 0: not known yet
     int64_t usual_ns = 0;         // what such a hold lasts in the mean, of late; 0: not known yet
     int64_t service_ns = 0;       // longest recent hold, overrun included
+    Duration token_most = Duration::max();  // its limit allows no longer one
     Instant rests_since = kNever;
     Instant waiting_since = kNever;
     int64_t held_ns = 0;
@@ -93,6 +93,8 @@ class Roster {
     LatencyMet met;
     ClaimBudget claims;
 
+    // It has a limit below the whole GPU.
+    bool limited() const { return token_most != Duration::max(); }
     // Of idle priority: it has the GPU while nobody else has work for it.
     bool idle_priority() const { return idle_slot != kNobody; }
     // It is to stand in line whenever it does not hold.

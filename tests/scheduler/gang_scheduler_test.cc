@@ -135,6 +135,16 @@ TEST(Gang, ItsLimitHolds) {
   EXPECT_GT(Least(shares, a), 17);
 }
 
+// Its tokens are short. Were it predicted to hold for longer, it would seldom come first on both.
+TEST(Gang, OneOfASmallLimitHasItsRequestBesideSeveral) {
+  GangRun world(2);
+  const PodId a = world.Add({.spec = Spec(2, 2), .gpus = {0, 1}, .collective = 10});
+  world.Add({.spec = Spec(98), .gpus = {0}});
+  for (const double request : {50, 48}) world.Add({.spec = Spec(request), .gpus = {1}});
+  world.Run(seconds(5));
+  EXPECT_GT(Least(world.SharesOver(seconds(30)), a), 1.4);
+}
+
 // It waits until the gang's ranks have met.
 TEST(Gang, AHighPriorityPodTakesTheTokensBackAtOnce) {
   std::vector<Duration> longest;

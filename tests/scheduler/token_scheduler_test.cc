@@ -363,6 +363,19 @@ TEST(TokenScheduler, AStrictPodDrawsInAdvanceWhereOthersWait) {
   }
 }
 
+// Its tokens are short. Were it predicted to hold for longer, others would always come first.
+TEST(TokenScheduler, APodOfTheLeastLimitHasItsRequestBesideSeveral) {
+  World world;
+  world.AddPod(1, Spec(0.1, 0.1));
+  for (uint64_t i = 2; i <= 6; ++i) world.AddPod(i, Spec(19.98));
+  for (uint64_t i = 1; i <= 6; ++i) {
+    world.AddProcess(i, i);
+    world.Want(i, seconds(1000));
+  }
+  world.Run(Instant(seconds(60)));
+  EXPECT_NEAR(1e3 * world.Share(1), 60, 6) << "ms";
+}
+
 TEST(TokenScheduler, FourProcessesOfAPodShareOneShare) {
   World world;
   world.AddPod(1, Spec(50));
