@@ -37,6 +37,9 @@ constexpr Duration kStuckAfterMax = milliseconds(50);
 // time that it did not help.
 constexpr Duration kNoneBehind = milliseconds(5);
 
+// A token that is shorter than so many meetings of its ranks at the end is none.
+constexpr int kLeastMeetings = 4;
+
 // As if its GPUs had been stepped never so often.
 constexpr uint64_t kNotTended = ~uint64_t{0};
 
@@ -231,6 +234,7 @@ void GangScheduler::Tend(Gang& gang) {
           std::max(2 * wire::kSingleLaunch, std::min(Quota(gang, views), Left(gang)));
       All(gang, GangStep::Do::kGrant, span);
       gang.state = State::kHolding;
+      gang.granted_at = now_;
       gang.deadline = now_ + span;
       gang.act_at = gang.deadline - std::min(span / 2, kRenewBefore);
       gang.ready_since = kNever;
@@ -306,6 +310,10 @@ void GangScheduler::Hold(Gang& gang) {
   const bool revoked = AnyOf(views, [](const GangView& v) { return v.revoked; });
   // A pod that left takes its token along; one that came has its own with the others' next ones.
   const bool changed = Leaves(gang) || !AllOf(views, Holds);
+  const Duration least = std::max(options_.quota_min, kLeastMeetings * gang.closing);
+  for (const GangView& v : views) {
+    gang.deadline = std::min(gang.deadline, std::max(v.ends, gang.granted_at + least));
+  }
   if (idle || revoked || changed || now_ >= gang.deadline) {
     All(gang, GangStep::Do::kClose);
     BeginClosing(gang);

@@ -88,6 +88,7 @@ class GangScheduler {
     Instant ready_since = kNever;  // comes before every single on all its GPUs
     // Reserved or holding: its GPUs are promised to gangs that waited before it, from then on.
     Instant until = kNever;
+    Instant granted_at{};
     Instant deadline{};
     Instant act_at = kNever;  // when to renew (holding) or to let somebody on (closing)
     Duration closing{0};      // how long its tokens take to come back, smoothed

@@ -390,6 +390,7 @@ void Holding::Describe(GangView& view) const {
   view.drained = token_.members.empty();
   view.closed = token_.closed();
   view.revoked = token_.revoked;
+  view.ends = line_.EndForDeadline(token_.pod, token_.granted_at);
   for (const uint32_t c : token_.members) {
     const Client& client = roster_.client(c);
     view.done_at = std::max(view.done_at, client.done_at);

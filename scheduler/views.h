@@ -70,6 +70,7 @@ struct GangView {
   bool closed = false;     // its token has ended
   bool stuck = false;      // one of its clients has not drained, and was not let on since
   bool revoked = false;    // its token is to end for a pod that goes first
+  Instant ends = kNever;   // it is to end then at the latest, for one with a latency
   bool contended = false;  // somebody else waits here
   bool overdue = false;    // another's drain takes longer than it should
   Instant done_at{};       // when the work of its clients should end, as they said

@@ -190,6 +190,12 @@ Duration GangRun::Held(PodId pod) {
   return least;
 }
 
+LatencyMet GangRun::Met(PodId pod) {
+  LatencyMet met;
+  EachStatus(pod, [&](const TokenScheduler&, const PodStatus& s) { met = s.met; });
+  return met;
+}
+
 Duration GangRun::Debt(PodId pod) {
   Duration most{0};
   EachStatus(pod, [&](const TokenScheduler& gpu, const PodStatus& s) {

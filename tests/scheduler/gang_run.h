@@ -68,6 +68,8 @@ class GangRun {
   // Charged since the beginning; and since the daemon started, where it is least.
   Duration Charged(PodId pod, uint32_t g);
   Duration Held(PodId pod);
+  // Of the waits of a single pod, by its latency.
+  LatencyMet Met(PodId pod);
   // Where it is ahead of its share, or beyond its limit, most.
   Duration Debt(PodId pod);
   // From a launch that finds the gate closed to the gate open.
