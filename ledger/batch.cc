@@ -63,13 +63,14 @@ std::string EncodeBatch(const Batch& batch) {
   for (const GpuSample& g : batch.gpus) {
     gpus.push_back({g.uuid, g.model, g.memory_bytes, Nanos(g.idle), g.energy_j});
   }
-  const json all{kVersion,
-                 batch.source,
-                 batch.node,
-                 batch.seq,
-                 batch.to.time_since_epoch().count(),
-                 std::move(samples),
-                 std::move(gpus)};
+  json all{kVersion,
+           batch.source,
+           batch.node,
+           batch.seq,
+           batch.to.time_since_epoch().count(),
+           std::move(samples),
+           std::move(gpus)};
+  if (batch.since != WallTime{}) all.push_back(batch.since.time_since_epoch().count());
   std::string bytes;
   json::to_msgpack(all, bytes);
   return bytes;
@@ -107,6 +108,7 @@ Result<Batch> DecodeBatch(std::string_view bytes) {
       batch.gpus.push_back({Text(g.at(0)), Text(g.at(1)), g.at(2), Duration(g.at(3).get<int64_t>()),
                             g.size() > 4 ? g.at(4).get<int64_t>() : 0});
     }
+    if (all.size() > 7) batch.since = WallTime(std::chrono::milliseconds(all.at(7).get<int64_t>()));
     return batch;
   } catch (const json::exception& e) {
     return Fail(ErrorCode::kInvalid, std::string("this is no batch: ") + e.what());

@@ -515,7 +515,10 @@ class Booking {
 
   void AddPresence() {
     const int64_t gap_ms = Millis(batch_.to) - from_ms_;
-    const bool heard_of = gap_ms > 0 && gap_ms <= kPresenceGapMax_ms;
+    // Of the gap, what batches that were merged into this one tell of.
+    const int64_t told_ms = std::max<int64_t>(
+        0, std::min(gap_ms, Millis(batch_.to) - std::max(Millis(batch_.there_since()), from_ms_)));
+    const bool heard_of = gap_ms > 0 && gap_ms - told_ms <= kPresenceGapMax_ms;
     struct Times {
       int64_t gpu;
       std::vector<int64_t> present_ns;
@@ -531,8 +534,11 @@ class Booking {
       const int64_t at_most =
           std::min(gap_ms > 0 ? gap_ms : kPresenceGapMax_ms, kNumberMax / 1'000'000) * 1'000'000;
       const int64_t idle_ns = std::min(Nanos(gpu.idle), at_most);
-      const int64_t present_ns =
+      const int64_t used_ns =
           std::min(std::clamp<int64_t>(gpu.held_ns, 0, at_most) + idle_ns, at_most);
+      const int64_t present_ns =
+          gpu.listed ? std::max(used_ns, std::min(told_ms, at_most / 1'000'000) * 1'000'000)
+                     : used_ns;
       for (size_t i = 0; i < parts_.size(); ++i) {
         const auto of = [&](int64_t total) {
           return Before(total, ElapsedBefore(i + 1), whole_ms()) -

@@ -96,8 +96,13 @@ struct Batch {
   uint64_t seq = 0;    // grows from batch to batch of a source, from 1
   // Everything since the batch before happened before this, evenly (as far as the ledger knows).
   WallTime to;
+  // From when on all of `gpus` were there, as the batches say that were merged into this one; the
+  // epoch: none was.
+  WallTime since{};
   std::vector<Sample> samples;  // those that are new or have moved; others may stand here too
   std::vector<GpuSample> gpus;  // all that are there
+
+  WallTime there_since() const { return since == WallTime{} ? to : since; }
 };
 
 // A batch as bytes, and back. kInvalid: they are none.
@@ -288,9 +293,10 @@ class Ledger {
   // is moved to `to`: it cannot have happened later than now. Else the clock may as well be wrong
   // now, and all stays where it is.
   //
-  // A GPU that was listed in the last batch, no longer than an hour ago, has been present since;
-  // else for as long as it was held or idle. Held + idle <= present in each bucket, to the
-  // nanosecond for each pod and batch in it, where it is so of the time between batches.
+  // A GPU that was listed in the last batch, no longer than an hour before there_since(), has been
+  // present since; else since there_since(), and for as long as it was held or idle. Held + idle <=
+  // present in each bucket, to the nanosecond for each pod and batch in it, where it is so of the
+  // time between batches.
   //
   // kInvalid: a source that is not 32 hex digits, a seq of 0, a time out of the years 2000 to 2200,
   // a number below 0 or above 2^60, a pod that stands twice on a GPU, more than a million samples.

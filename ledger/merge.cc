@@ -2,12 +2,32 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
+#include "ledger/buckets.h"
+
 namespace baton::ledger {
+namespace {
+
+// Whether all GPUs of both were there from the one to the other.
+bool GpusStayed(const Batch& older, const Batch& newer) {
+  // Whoever sent them may have said anything.
+  const Int128 apart_ms = Int128{Millis(newer.there_since())} - Millis(older.to);
+  if (apart_ms <= 0 || apart_ms > kPresenceGapMax_ms) return false;
+  const auto listed = [](const Batch& batch) {
+    std::set<std::string_view> uuids;
+    for (const GpuSample& gpu : batch.gpus) uuids.insert(gpu.uuid);
+    return uuids;
+  };
+  return listed(older) == listed(newer);
+}
+
+}  // namespace
 
 void MergeInto(Batch&& older, Batch& newer) {
+  if (GpusStayed(older, newer)) newer.since = older.there_since();
   std::map<std::pair<uint64_t, std::string_view>, Sample*> known;
   // Pointers into it stay.
   newer.samples.reserve(newer.samples.size() + older.samples.size());

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "ledger/columns.h"
 #include "ledger/ledger.h"
+#include "ledger/merge.h"
 #include "tests/ledger/books.h"
 
 namespace baton::ledger {
@@ -76,6 +77,41 @@ TEST_P(LedgerTest, AFullSpoolMergesItsOldestBatches) {
   EXPECT_EQ(spooled->front().batch.seq, 3u);
   EXPECT_EQ(spooled->front().batch.samples.size(), 3u);
   EXPECT_EQ(spooled->back().batch.seq, 8642u);
+}
+
+// What was merged says from when on its GPUs were there; before that they were not heard of.
+TEST_P(LedgerTest, OfMergedBatchesAGpuWasThereSinceTheFirst) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  const auto present_s = [&] {
+    int64_t sum_ns = 0;
+    for (const PresenceRow& row : PresenceOf(*Inside(), "days", source)) sum_ns += row.present_ns;
+    return sum_ns / kSecond;
+  };
+  uint64_t seq = 1;
+  const auto merge = [&](int64_t from_s, int64_t to_s) {
+    Batch merged;
+    for (int64_t at = from_s; at <= to_s; at += 600) {
+      Batch batch = MakeBatch(source, ++seq, At(at));
+      AddGpu(batch, "GPU-a", std::chrono::seconds(60));
+      if (at > from_s) MergeInto(std::move(merged), batch);
+      merged = std::move(batch);
+    }
+    return merged;
+  };
+  Begin(*ledger, source, At(0));
+  Apply(*ledger, DecodeBatch(EncodeBatch(merge(600, 36'000))).value());
+  EXPECT_EQ(present_s(), 36'000);
+  // Stopped for five hours.
+  Apply(*ledger, merge(54'000, 61'200));
+  EXPECT_EQ(present_s(), 36'000 + 7'200);
+  // For five hours between two of those that are merged: what was used before is there.
+  Batch before = merge(61'800, 64'800);
+  Batch after = merge(82'800, 84'000);
+  MergeInto(std::move(before), after);
+  Apply(*ledger, after);
+  EXPECT_GE(present_s(), 36'000 + 7'200 + 1'200);
+  EXPECT_LE(present_s(), 36'000 + 7'200 + 1'200 + 3'600);
 }
 
 TEST_P(LedgerTest, WrongBatchesAreRefusedWithAReason) {

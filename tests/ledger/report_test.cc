@@ -275,8 +275,10 @@ TEST(BatchBytes, AreReadBackAsTheSame) {
   Batch batch;
   batch.source = std::string(32, 'a');
   batch.samples.push_back({7, "GPU-a", {"p", "n", "t", "u"}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, 10});
+  batch.since = WallTime(std::chrono::milliseconds(5));
   const std::string bytes = EncodeBatch(batch);
   const Batch read = DecodeBatch(bytes).value();
+  EXPECT_EQ(read.since, batch.since);
   EXPECT_EQ(NumbersOf(read.samples.at(0).total), NumbersOf(batch.samples[0].total));
   EXPECT_EQ(EncodeBatch(read), bytes);
 }

@@ -198,6 +198,42 @@ TEST_F(LedgerWriterTest, WhatCannotBeBookedIsMergedAndNothingIsLost) {
   EXPECT_EQ(HeldBy(*writer, "t"), expected);
 }
 
+// A database that is away for hours, and a pod at its limit, which leaves time that nobody has.
+TEST_F(LedgerWriterTest, AGpuWasThereInAllOfTheTimeThatIsMerged) {
+  std::filesystem::create_directory(state_);
+  const std::string source = NewSource();
+  // Of 30 s the pod held 10, and nobody wanted 5.
+  const auto batch_of = [&](uint64_t seq) {
+    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 30));
+    AddSample(batch, 1, "GPU-a", static_cast<int64_t>(seq) * 10 * kSecond);
+    AddGpu(batch, "GPU-a", std::chrono::seconds(5));
+    return batch;
+  };
+  constexpr uint64_t kBatches = LedgerWriter::kWaitingMax + 300;
+  Answers answers;
+  {
+    const auto writer = Start();
+    writer->Put(batch_of(1), answers.Next());
+    answers.Wait(1);
+  }
+  const std::string away = folder_ / "away";
+  std::filesystem::rename(state_, away);
+  const auto writer = Start();
+  for (uint64_t seq = 2; seq <= kBatches; ++seq) writer->Put(batch_of(seq), answers.Next());
+  answers.Wait(300);  // merged
+  std::filesystem::rename(away, state_);
+  answers.Wait(kBatches);
+  std::promise<Result<Uses>> promise;
+  EXPECT_TRUE(writer->Ask([&](Ledger& ledger) {
+    promise.set_value(ledger.Query({At(0), At(1'000'000)}, By::kTotal));
+  }));
+  const Result<Uses> uses = promise.get_future().get();
+  ASSERT_TRUE(uses && uses->rows.size() == 1 && uses->capacity.size() == 1);
+  EXPECT_EQ(Narrow(uses->rows[0].use.held_ns), int64_t{kBatches - 1} * 10 * kSecond);
+  EXPECT_EQ(Narrow(uses->capacity[0].idle_ns), int64_t{kBatches - 1} * 5 * kSecond);
+  EXPECT_EQ(Narrow(uses->capacity[0].present_ns), int64_t{kBatches - 1} * 30 * kSecond);
+}
+
 TEST_F(LedgerWriterTest, ABatchThatIsWrongIsRefusedAndTheOthersGoOn) {
   std::filesystem::create_directory(state_);
   const auto writer = Start();
