@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -23,6 +24,8 @@ namespace {
 constexpr size_t kSamplesMax = 1'000'000;
 constexpr int64_t kNumberMax = int64_t{1} << 60;
 constexpr int64_t kSpoolMax = 8640;
+// Of a full spool, so many batches are looked at for two to merge.
+constexpr size_t kLooksMax = 64;
 // What counts as a jump of a source's clock. Smaller ones heal within a day by themselves.
 constexpr int64_t kJump_ms = 86'400'000;
 constexpr int64_t kDrift_ms = 600'000;
@@ -609,20 +612,30 @@ void Spool(Database& database, const Batch& batch) {
   database.Run("SELECT COALESCE(MIN(number), $1) FROM spool", {number},
                [&](const Row& row) { first = row.Int(0); });
   if (number - first >= kSpoolMax) {
-    // Three: where the first two are of different sources the next two are of one.
+    // The oldest that loses nothing by it, if that is among the first, else the oldest.
     std::vector<std::pair<int64_t, Batch>> oldest;
-    database.Run("SELECT number, body FROM spool ORDER BY number LIMIT 3", {}, [&](const Row& row) {
-      Result<Batch> old = DecodeBatch(row.Bytes(1));
-      oldest.emplace_back(row.Int(0), old ? std::move(*old) : Batch{});
-    });
-    for (size_t i = 0; i + 1 < oldest.size(); ++i) {
-      auto& [at, older] = oldest[i];
-      auto& [next, newer] = oldest[i + 1];
-      if (older.source != newer.source) continue;
+    std::optional<size_t> into;  // its number there
+    const auto read_next = [&] {
+      const size_t before = oldest.size();
+      database.Run("SELECT number, body FROM spool WHERE number > $1 ORDER BY number LIMIT 1",
+                   {before == 0 ? 0 : oldest.back().first}, [&](const Row& row) {
+                     Result<Batch> old = DecodeBatch(row.Bytes(1));
+                     oldest.emplace_back(row.Int(0), old ? std::move(*old) : Batch{});
+                   });
+      return oldest.size() > before;
+    };
+    for (bool well = false; !well && oldest.size() < kLooksMax && read_next();) {
+      const size_t last = oldest.size() - 1;
+      if (last == 0 || oldest[last - 1].second.source != oldest[last].second.source) continue;
+      well = IsMergedWell(oldest[last - 1].second, oldest[last].second);
+      if (well || !into) into = last;
+    }
+    if (into) {
+      auto& [at, older] = oldest[*into - 1];
+      auto& [next, newer] = oldest[*into];
       MergeInto(std::move(older), newer);
       put(next, newer);
       database.Run("DELETE FROM spool WHERE number = $1", {at});
-      break;
     }
   }
   put(number, batch);

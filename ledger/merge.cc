@@ -24,7 +24,21 @@ bool GpusStayed(const Batch& older, const Batch& newer) {
   return listed(older) == listed(newer);
 }
 
+bool SameOwner(const Owner& a, const Owner& b) {
+  return a.pod == b.pod && a.name_space == b.name_space && a.team == b.team && a.user == b.user;
+}
+
 }  // namespace
+
+bool IsMergedWell(const Batch& older, const Batch& newer) {
+  if (older.source != newer.source || !GpusStayed(older, newer)) return false;
+  std::map<std::pair<uint64_t, std::string_view>, const Owner*> owners;
+  for (const Sample& sample : older.samples) owners[{sample.pod, sample.gpu}] = &sample.owner;
+  return std::all_of(newer.samples.begin(), newer.samples.end(), [&](const Sample& sample) {
+    const auto before = owners.find({sample.pod, sample.gpu});
+    return before == owners.end() || SameOwner(*before->second, sample.owner);
+  });
+}
 
 void MergeInto(Batch&& older, Batch& newer) {
   if (GpusStayed(older, newer)) newer.since = older.there_since();

@@ -1,7 +1,9 @@
 #include "ledger/writer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "ledger/merge.h"
 
@@ -231,31 +233,44 @@ void LedgerWriter::Probe() {
   retry_at_ = MonotonicNow() + (at_once ? Duration{0} : backoff_);
 }
 
-// The oldest batch that has a later one of its source, into that one. Nobody but this thread takes
-// from the queue, and others only append to it.
+// The oldest batch that has a later one of its source, into that one; the oldest that loses nothing
+// by it, where there is one. Nobody but this thread takes from the queue or changes what is in it,
+// and others only append to it, which moves nothing.
 void LedgerWriter::Merge(std::unique_lock<std::mutex>& lock) {
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    for (size_t next = i + 1; next < waiting_.size(); ++next) {
-      if (waiting_[next].batch.source != waiting_[i].batch.source) continue;
-      Waiting older = std::move(waiting_[i]);
-      waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-      Batch newer = std::move(waiting_[next - 1].batch);
-      lock.unlock();
-      MergeInto(std::move(older.batch), newer);
-      Tell(older.booked,
-           Fail(ErrorCode::kUnavailable, "the ledger is away; this is booked with the next batch"));
-      lock.lock();
-      waiting_[next - 1].batch = std::move(newer);
-      return;
+  std::vector<const Batch*> batches;
+  for (const Waiting& waiting : waiting_) batches.push_back(&waiting.batch);
+  lock.unlock();
+  std::optional<std::pair<size_t, size_t>> pair;
+  bool well = false;
+  for (size_t i = 0; i < batches.size() && !well; ++i) {
+    for (size_t next = i + 1; next < batches.size(); ++next) {
+      if (batches[next]->source != batches[i]->source) continue;
+      well = IsMergedWell(*batches[i], *batches[next]);
+      if (well || !pair) pair = {i, next};
+      break;
     }
   }
-  // As many sources as batches: the oldest goes.
-  Waiting oldest = std::move(waiting_.front());
-  waiting_.pop_front();
-  lock.unlock();
-  Tell(oldest.booked,
-       Fail(ErrorCode::kUnavailable, "the ledger is away, and too many batches wait for it"));
   lock.lock();
+  if (!pair) {
+    // As many sources as batches: the oldest goes.
+    Waiting oldest = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    Tell(oldest.booked,
+         Fail(ErrorCode::kUnavailable, "the ledger is away, and too many batches wait for it"));
+    lock.lock();
+    return;
+  }
+  const auto& [first, next] = *pair;
+  Waiting older = std::move(waiting_[first]);
+  waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(first));
+  Batch newer = std::move(waiting_[next - 1].batch);
+  lock.unlock();
+  MergeInto(std::move(older.batch), newer);
+  Tell(older.booked,
+       Fail(ErrorCode::kUnavailable, "the ledger is away; this is booked with the next batch"));
+  lock.lock();
+  waiting_[next - 1].batch = std::move(newer);
 }
 
 void LedgerWriter::ReadLoop() {

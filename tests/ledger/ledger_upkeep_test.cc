@@ -1,6 +1,8 @@
 // The ledger's spool and schema, what it refuses, and readers beside its writer.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/random.h"
 #include "ledger/columns.h"
 #include "ledger/ledger.h"
@@ -48,6 +50,18 @@ TEST_P(LedgerTest, TheSpoolGivesBatchesInOrderUntilTheyAreDropped) {
   EXPECT_EQ((*spooled)[0].batch.seq, 9u);
 }
 
+// As a day without the upstream would leave it.
+void FillSpool(Database& database, const std::function<Batch(uint64_t seq)>& batch_of) {
+  database.Connect();
+  Transaction transaction(database, Database::Access::kWrite);
+  database.Run("INSERT INTO meta (name, value) VALUES ('spooled', 8640)", {});
+  for (int64_t number = 1; number <= 8640; ++number) {
+    const std::string bytes = EncodeBatch(batch_of(static_cast<uint64_t>(number)));
+    database.Run("INSERT INTO spool (number, body) VALUES ($1, $2)", {number, Blob{bytes}});
+  }
+  transaction.Commit();
+}
+
 TEST_P(LedgerTest, AFullSpoolMergesItsOldestBatches) {
   const auto ledger = Open();
   const std::string source = NewSource();
@@ -56,18 +70,7 @@ TEST_P(LedgerTest, AFullSpoolMergesItsOldestBatches) {
     AddSample(batch, seq, "GPU-a", 1);
     return batch;
   };
-  {
-    // As a day of it would leave it.
-    const auto inside = Inside();
-    inside->Connect();
-    Transaction transaction(*inside, Database::Access::kWrite);
-    inside->Run("INSERT INTO meta (name, value) VALUES ('spooled', 8640)", {});
-    for (int64_t number = 1; number <= 8640; ++number) {
-      const std::string bytes = EncodeBatch(batch_of(static_cast<uint64_t>(number)));
-      inside->Run("INSERT INTO spool (number, body) VALUES ($1, $2)", {number, Blob{bytes}});
-    }
-    transaction.Commit();
-  }
+  FillSpool(*Inside(), batch_of);
   ASSERT_TRUE(*ledger->ApplyAndSpool(batch_of(8641)));
   ASSERT_TRUE(*ledger->ApplyAndSpool(batch_of(8642)));
   const auto spooled = ledger->Spooled(0, 10'000);
@@ -77,6 +80,28 @@ TEST_P(LedgerTest, AFullSpoolMergesItsOldestBatches) {
   EXPECT_EQ(spooled->front().batch.seq, 3u);
   EXPECT_EQ(spooled->front().batch.samples.size(), 3u);
   EXPECT_EQ(spooled->back().batch.seq, 8642u);
+}
+
+TEST_P(LedgerTest, AFullSpoolKeepsWhoseUseItWas) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  const auto batch_of = [&](uint64_t seq) {
+    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
+    AddSample(batch, 1, "GPU-a", static_cast<int64_t>(seq),
+              {"p", "", seq <= 3 ? "old" : "new", "u"});
+    return batch;
+  };
+  FillSpool(*Inside(), batch_of);
+  for (uint64_t seq = 8641; seq <= 8650; ++seq) {
+    ASSERT_TRUE(*ledger->ApplyAndSpool(batch_of(seq)));
+  }
+  const auto spooled = ledger->Spooled(0, 10'000);
+  ASSERT_TRUE(spooled) << spooled.error().message;
+  EXPECT_EQ(spooled->size(), 8640u);
+  EXPECT_EQ(spooled->at(0).batch.seq, 3u);
+  EXPECT_EQ(spooled->at(0).batch.samples.at(0).owner.team, "old");
+  EXPECT_EQ(spooled->at(0).batch.samples.at(0).total.held_ns, 3);
+  EXPECT_EQ(spooled->at(1).batch.seq, 12u);
 }
 
 // What was merged says from when on its GPUs were there; before that they were not heard of.
@@ -105,7 +130,7 @@ TEST_P(LedgerTest, OfMergedBatchesAGpuWasThereSinceTheFirst) {
   // Stopped for five hours.
   Apply(*ledger, merge(54'000, 61'200));
   EXPECT_EQ(present_s(), 36'000 + 7'200);
-  // For five hours between two of those that are merged: what was used before is there.
+  // For five hours between two that are merged all the same.
   Batch before = merge(61'800, 64'800);
   Batch after = merge(82'800, 84'000);
   MergeInto(std::move(before), after);

@@ -234,6 +234,35 @@ TEST_F(LedgerWriterTest, AGpuWasThereInAllOfTheTimeThatIsMerged) {
   EXPECT_EQ(Narrow(uses->capacity[0].present_ns), int64_t{kBatches - 1} * 30 * kSecond);
 }
 
+// Handed to another team while the database is away: what it used before stays with the old one.
+TEST_F(LedgerWriterTest, WhatIsMergedStaysWithWhoeverUsedIt) {
+  std::filesystem::create_directory(state_);
+  const std::string source = NewSource();
+  const auto batch_of = [&](uint64_t seq) {
+    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
+    AddSample(batch, 1, "GPU-a", static_cast<int64_t>(seq),
+              {"p", "", seq <= 150 ? "old" : "new", "u"});
+    AddGpu(batch, "GPU-a");
+    return batch;
+  };
+  constexpr uint64_t kBatches = LedgerWriter::kWaitingMax + 300;
+  Answers answers;
+  {
+    const auto writer = Start();
+    writer->Put(batch_of(1), answers.Next());
+    answers.Wait(1);
+  }
+  const std::string away = folder_ / "away";
+  std::filesystem::rename(state_, away);
+  const auto writer = Start();
+  for (uint64_t seq = 2; seq <= kBatches; ++seq) writer->Put(batch_of(seq), answers.Next());
+  answers.Wait(300);  // merged
+  std::filesystem::rename(away, state_);
+  answers.Wait(kBatches);
+  EXPECT_EQ(HeldBy(*writer, "old"), 149);
+  EXPECT_EQ(HeldBy(*writer, "new"), int64_t{kBatches} - 150);
+}
+
 TEST_F(LedgerWriterTest, ABatchThatIsWrongIsRefusedAndTheOthersGoOn) {
   std::filesystem::create_directory(state_);
   const auto writer = Start();
