@@ -60,7 +60,8 @@ struct Guarantee {
 
 // A pod of one team on one GPU: whose time there is counted, or who is there beside them.
 struct Seat {
-  std::string pod;
+  std::string pod;   // NAMESPACE/NAME, or NAME
+  std::string name;  // "a/b" is the pod of this name as well as pod b of namespace a
   std::string team;
   size_t gpu = 0;
   bool asked = false;
@@ -69,7 +70,7 @@ struct Seat {
   // Of its use in the window, where it has any.
   std::optional<WallTime> first_use, last_use;
 };
-using SeatKey = std::tuple<std::string, std::string, size_t>;
+using SeatKey = std::tuple<std::string, std::string, std::string, size_t>;
 
 // A seat in one step.
 struct Moment {
@@ -226,24 +227,23 @@ class Reckoning {
 
  private:
   bool IsAsked(const Term& term) const {
-    if (!question_.pod.empty()) {
-      const size_t slash = term.pod.rfind('/');
-      return term.pod == question_.pod ||
-             (slash != std::string::npos && term.pod.substr(slash + 1) == question_.pod);
-    }
+    // As Filter() asks the ledger.
+    if (!question_.pod.empty()) return term.pod == question_.pod || term.name == question_.pod;
     return term.team == question_.team || term.team.starts_with(question_.team + "/") ||
            (term.team.empty() && question_.team == kDefaultTeam);
   }
 
-  size_t SeatAt(const std::string& pod, const std::string& team, size_t gpu) {
-    const auto [at, added] = index_.try_emplace(SeatKey{pod, team, gpu}, seats_.size());
-    if (added) seats_.push_back({pod, team, gpu, false, {}, 0, {}, {}});
+  size_t SeatAt(const std::string& pod, const std::string& name, const std::string& team,
+                size_t gpu) {
+    const auto [at, added] = index_.try_emplace(SeatKey{pod, name, team, gpu}, seats_.size());
+    if (added) seats_.push_back({pod, name, team, gpu, false, {}, 0, {}, {}});
     return at->second;
   }
 
   void FindSeats() {
     for (const History::Account& account : history_.accounts) {
-      const size_t at = SeatAt(PathOf(account.owner), account.owner.team, account.gpu);
+      const size_t at =
+          SeatAt(PathOf(account.owner), account.owner.pod, account.owner.team, account.gpu);
       seats_[at].asked = seats_[at].asked || account.asked;
       seat_of_account_.push_back(at);
     }
@@ -265,13 +265,14 @@ class Reckoning {
     if (term.gpus.empty()) {
       for (size_t at = 0; at < seats_.size(); ++at) {
         const Seat& seat = seats_[at];
-        if (seat.pod == term.pod && seat.team == term.team && seat.first_use) put(at);
+        const bool same = seat.pod == term.pod && seat.name == term.name && seat.team == term.team;
+        if (same && seat.first_use) put(at);
       }
     }
     for (const std::string& uuid : term.gpus) {
       const auto gpu = gpus_.find(uuid);
       if (gpu != gpus_.end()) {
-        put(SeatAt(term.pod, term.team, gpu->second));
+        put(SeatAt(term.pod, term.name, term.team, gpu->second));
       } else if (Counts(term)) {
         nowhere_.insert(term.pod);
       }

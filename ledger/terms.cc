@@ -30,6 +30,9 @@ int64_t MillionthsIn(const json& pod, const char* key, int64_t otherwise) {
 Term TermOf(const std::string& path, const json& pod) {
   Term term;
   term.pod = path;
+  const std::string space = StringIn(pod, "namespace");
+  const bool in_space = !space.empty() && path.starts_with(space + "/");
+  term.name = in_space ? path.substr(space.size() + 1) : path;
   term.team = TeamPath(StringIn(pod, "team"));
   term.limit = MillionthsIn(pod, "limit", term.limit);
   const std::string priority = StringIn(pod, "priority");

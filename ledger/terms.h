@@ -18,6 +18,7 @@ namespace baton::ledger {
 // A time in which nothing of what a pod asked for changed.
 struct Term {
   std::string pod;   // NAMESPACE/NAME, or NAME
+  std::string name;  // NAME, in which a slash may be too
   std::string team;  // TeamPath(), "" where it named none
   // Nothing: it was there already when the log began, or is gone, and the log does not say when.
   std::optional<WallTime> from;

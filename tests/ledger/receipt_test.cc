@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -38,8 +39,9 @@ class Node {
       : ledger_(ledger), source_(NewSource()), now_(since), gpus_(std::move(gpus)) {
     Begin(ledger, source_, since, gpus_);
   }
-  void Own(uint64_t pod, const std::string& name, const std::string& team) {
-    owners_[pod] = {name, "", team, "someone"};
+  void Own(uint64_t pod, const std::string& name, const std::string& team,
+           const std::string& name_space = "") {
+    owners_[pod] = {name, name_space, team, "someone"};
   }
   // `idle`: hours of each GPU.
   void Pass(std::chrono::milliseconds time, const std::map<On, DidOf>& did, double idle = 0) {
@@ -82,7 +84,7 @@ Term Asks(const std::string& pod, const std::string& team, double request,
           std::vector<std::string> gpus, std::optional<WallTime> from = {},
           std::optional<WallTime> to = {}) {
   Term term;
-  term.pod = pod;
+  term.pod = term.name = pod;
   term.team = team;
   term.request = std::llround(request * 1e6);
   term.gpus = std::move(gpus);
@@ -96,6 +98,12 @@ Question OfPod(const std::string& pod, WallTime from, WallTime to, By by = By::k
   Question question{{from, to}, {by}};
   question.pod = pod;
   return question;
+}
+
+Change Changed(int64_t second, const std::string& action, const std::string& pod, const json& was,
+               const json& is) {
+  const auto text = [](const json& object) { return object.is_null() ? "" : object.dump(); };
+  return {At(second), "node", "alice", action, "pod", pod, text(was), text(is)};
 }
 
 class Receipts : public LedgerTest {
@@ -414,6 +422,39 @@ TEST_P(Receipts, AreNotMadeOfTwoStatesOfTheLedger) {
   }
 }
 
+// A user may call a pod "x/train", which is not pod train of namespace x.
+TEST_P(Receipts, OfAPodHaveNothingOfOneWhoseNameEndsAlike) {
+  const auto ledger = Open();
+  Node node(*ledger, At(0), {"GPU-a"});
+  node.Own(1, "train", "research");
+  node.Own(2, "x/train", "other");
+  node.Own(3, "train", "research", "x");
+  const auto terms = TermsOf(
+      {Changed(60, "create", "x/train", nullptr,
+               {{"request", 10.0}, {"team", "research"}, {"namespace", "x"}, {"gpus", {"GPU-a"}}}),
+       Changed(0, "create", "x/train", nullptr,
+               {{"request", 30.0}, {"team", "other"}, {"gpus", {"GPU-a"}}}),
+       Changed(0, "create", "train", nullptr,
+               {{"request", 20.0}, {"team", "research"}, {"gpus", {"GPU-a"}}})},
+      {});
+  const auto of_train = [](const Term& term) { return term.name == "train"; };
+  EXPECT_EQ(std::count_if(terms.begin(), terms.end(), of_train), 2);
+  // Of "x/train" nothing is booked yet, then something.
+  for (const double held : {0.0, 0.25}) {
+    for (int hour = 0; hour < 2; ++hour) {
+      std::map<Node::On, DidOf> did{{{1, "GPU-a"}, {.held = 0.25}}, {{3, "GPU-a"}, {.held = 0.25}}};
+      if (held > 0) did[{2, "GPU-a"}] = {.held = held};
+      node.Pass(hours(1), did);
+    }
+    const json receipt = Make(*ledger, OfPod("train", At(0), At(86400)), terms);
+    ASSERT_FALSE(receipt.is_null());
+    EXPECT_EQ(receipt.at("asked").size(), 2u);
+    for (const json& asked : receipt.at("asked")) EXPECT_EQ(asked.at("team"), "research");
+  }
+  const json other = Make(*ledger, OfPod("x/train", At(0), At(86400), By::kPod), terms);
+  EXPECT_EQ(other.at("asked").size(), 2u) << "both may be meant";
+}
+
 // Drawn pods on drawn GPUs, whose requests come, change and go at any moment; windows with edges at
 // any moment, in zones whose clocks change meanwhile.
 TEST_P(Receipts, OfDrawnPodsAddUpToTheReport) {
@@ -465,12 +506,6 @@ TEST_P(Receipts, OfDrawnPodsAddUpToTheReport) {
 }
 INSTANTIATE_TEST_SUITE_P(Sqlite, Receipts, testing::Values("sqlite"));
 INSTANTIATE_TEST_SUITE_P(Postgres, Receipts, testing::Values("postgres"));
-
-Change Changed(int64_t second, const std::string& action, const std::string& pod, const json& was,
-               const json& is) {
-  const auto text = [](const json& object) { return object.is_null() ? "" : object.dump(); };
-  return {At(second), "node", "alice", action, "pod", pod, text(was), text(is)};
-}
 
 TEST(Terms, AreWhatThePodAskedForFromChangeToChange) {
   const json first = {
