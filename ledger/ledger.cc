@@ -139,14 +139,21 @@ Result<void> Ledger::Trim(WallTime now) {
         const Transaction look(*database_, Database::Access::kRead);
         database_->Run("SELECT value FROM meta WHERE name = $1", {std::string_view(floor_name)},
                        [&](const Row& row) { floor = row.Int(0); });
-        if (goal <= floor) return;
-        int64_t oldest = goal;
-        for (const char* table : {"use_", "gpu_"}) {
-          database_->Run("SELECT COALESCE(MIN(t), $1) FROM " + (table + name), {oldest},
-                         [&](const Row& row) { oldest = std::min(oldest, row.Int(0)); });
+        if (const int64_t next = Ceil(second, level.trim_seconds); floor > next) {
+          // A clock that was ahead dropped what it took for old. The coarser level has what this
+          // one lost, up to the end of the stretch; coarser than days is none.
+          floor = i + 1 == kLevels.size() ? goal : next;
+        } else if (goal <= floor) {
+          return;
+        } else {
+          int64_t oldest = goal;
+          for (const char* table : {"use_", "gpu_"}) {
+            database_->Run("SELECT COALESCE(MIN(t), $1) FROM " + (table + name), {oldest},
+                           [&](const Row& row) { oldest = std::min(oldest, row.Int(0)); });
+          }
+          floor = std::min(goal,
+                           Floor(oldest, level.trim_seconds) + kTrimStretches * level.trim_seconds);
         }
-        floor =
-            std::min(goal, Floor(oldest, level.trim_seconds) + kTrimStretches * level.trim_seconds);
       }
       Transaction transaction(*database_, Database::Access::kWrite);
       for (const char* table : {"use_", "gpu_"}) {

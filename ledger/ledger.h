@@ -311,7 +311,7 @@ class Ledger {
   };
   Result<Last> LastOf(const std::string& source);
   // Drops what retention lets go, a few hours' buckets of each level at a time. Cheap when called
-  // often.
+  // often. Where a clock that was ahead dropped more, what is booked from then on is kept again.
   Result<void> Trim(WallTime now);
 
   // Who used what. A pod's key is NAMESPACE/NAME, or its name where it has no

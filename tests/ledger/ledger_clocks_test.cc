@@ -103,5 +103,45 @@ TEST_P(LedgerTest, AClockThatBeginsAnewWithEachStartMovesNothing) {
   EXPECT_EQ(*ledger->HeldBy("", {At(20), At(4 * 86400)}), before);
 }
 
+// A clock that is wrong for long is believed, and drops what is not old.
+TEST_P(LedgerTest, WhatAClockThatWasAheadDroppedIsKeptAgainOnceItIsRight) {
+  Retention retention;
+  retention.days = std::chrono::hours(24 * 500);
+  const auto ledger = Open(retention);
+  const std::string source = NewSource();
+  Begin(*ledger, source, At(0));
+  uint64_t seq = 1;
+  int64_t held_ns = 0;
+  const auto pass = [&](int64_t at) {
+    Batch batch = MakeBatch(source, ++seq, At(at));
+    AddSample(batch, 1, "GPU-a", held_ns += 6 * kSecond);
+    AddGpu(batch, "GPU-a");
+    Apply(*ledger, batch);
+  };
+  for (int64_t at = 10; at <= 600; at += 10) pass(at);
+  constexpr int64_t kAhead = 2 * 365 * 86400;
+  for (int64_t at = 610; at <= 700; at += 10) pass(kAhead + at);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(ledger->Trim(At(kAhead + 700)));
+  constexpr int64_t kDay = 86400;
+  for (int64_t at = kDay + 10; at <= kDay + 600; at += 10) pass(at);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(ledger->Trim(At(kDay + 600)));
+  // In what follows, once the stretches in which something was dropped are over.
+  for (int64_t at = 2 * kDay + 10; at <= 2 * kDay + 600; at += 10) pass(at);
+  const Window window{At(2 * kDay + 100), At(2 * kDay + 160)};
+  const auto uses = ledger->Query(window, By::kTotal);
+  ASSERT_TRUE(uses) << uses.error().message;
+  EXPECT_EQ(uses->window.from, window.from);
+  EXPECT_EQ(uses->window.to, window.to);
+  ASSERT_EQ(uses->rows.size(), 1u);
+  EXPECT_EQ(Narrow(uses->rows[0].use.held_ns), 36 * kSecond);
+  // All that is left is in reports; also of the day on which the clock was set right.
+  const auto all = ledger->Query({At(-kDay), At(3 * kDay)}, By::kTotal);
+  ASSERT_TRUE(all && all->rows.size() == 1);
+  int64_t left_ns = 0;
+  for (const BucketRow& row : BucketsOf(*Inside(), "days", source)) left_ns += row.use.held_ns;
+  EXPECT_GT(left_ns, 120 * 6 * kSecond);
+  EXPECT_EQ(Narrow(all->rows[0].use.held_ns), left_ns);
+}
+
 }  // namespace
 }  // namespace baton::ledger
