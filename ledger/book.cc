@@ -612,7 +612,9 @@ void Spool(Database& database, const Batch& batch) {
   database.Run("SELECT COALESCE(MIN(number), $1) FROM spool", {number},
                [&](const Row& row) { first = row.Int(0); });
   if (number - first >= kSpoolMax) {
-    // The oldest that loses nothing by it, if that is among the first, else the oldest.
+    // Not the first one: it may be on its way, or booked upstream and not acknowledged, and its
+    // idle time would be counted twice. The oldest that loses nothing by it, if that is among those
+    // that are looked at, else the oldest.
     std::vector<std::pair<int64_t, Batch>> oldest;
     std::optional<size_t> into;  // its number there
     const auto read_next = [&] {
@@ -626,7 +628,7 @@ void Spool(Database& database, const Batch& batch) {
     };
     for (bool well = false; !well && oldest.size() < kLooksMax && read_next();) {
       const size_t last = oldest.size() - 1;
-      if (last == 0 || oldest[last - 1].second.source != oldest[last].second.source) continue;
+      if (last < 2 || oldest[last - 1].second.source != oldest[last].second.source) continue;
       well = IsMergedWell(oldest[last - 1].second, oldest[last].second);
       if (well || !into) into = last;
     }

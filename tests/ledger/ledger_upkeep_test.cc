@@ -76,9 +76,11 @@ TEST_P(LedgerTest, AFullSpoolMergesItsOldestBatches) {
   const auto spooled = ledger->Spooled(0, 10'000);
   ASSERT_TRUE(spooled) << spooled.error().message;
   ASSERT_EQ(spooled->size(), 8640u);
-  EXPECT_EQ(spooled->front().number, 3u);
-  EXPECT_EQ(spooled->front().batch.seq, 3u);
-  EXPECT_EQ(spooled->front().batch.samples.size(), 3u);
+  EXPECT_EQ(spooled->front().number, 1u);
+  EXPECT_EQ(spooled->front().batch.seq, 1u);
+  EXPECT_EQ(spooled->at(1).number, 4u);
+  EXPECT_EQ(spooled->at(1).batch.seq, 4u);
+  EXPECT_EQ(spooled->at(1).batch.samples.size(), 3u);
   EXPECT_EQ(spooled->back().batch.seq, 8642u);
 }
 
@@ -88,7 +90,7 @@ TEST_P(LedgerTest, AFullSpoolKeepsWhoseUseItWas) {
   const auto batch_of = [&](uint64_t seq) {
     Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
     AddSample(batch, 1, "GPU-a", static_cast<int64_t>(seq),
-              {"p", "", seq <= 3 ? "old" : "new", "u"});
+              {"p", "", seq <= 4 ? "old" : "new", "u"});
     return batch;
   };
   FillSpool(*Inside(), batch_of);
@@ -98,10 +100,43 @@ TEST_P(LedgerTest, AFullSpoolKeepsWhoseUseItWas) {
   const auto spooled = ledger->Spooled(0, 10'000);
   ASSERT_TRUE(spooled) << spooled.error().message;
   EXPECT_EQ(spooled->size(), 8640u);
-  EXPECT_EQ(spooled->at(0).batch.seq, 3u);
-  EXPECT_EQ(spooled->at(0).batch.samples.at(0).owner.team, "old");
-  EXPECT_EQ(spooled->at(0).batch.samples.at(0).total.held_ns, 3);
-  EXPECT_EQ(spooled->at(1).batch.seq, 12u);
+  EXPECT_EQ(spooled->at(1).batch.seq, 4u);
+  EXPECT_EQ(spooled->at(1).batch.samples.at(0).owner.team, "old");
+  EXPECT_EQ(spooled->at(1).batch.samples.at(0).total.held_ns, 4);
+  EXPECT_EQ(spooled->at(2).batch.seq, 13u);
+}
+
+// Booked upstream, but the acknowledgement was lost with the link: it is sent again.
+TEST_P(LedgerTest, WhatUpstreamHasAlreadyIsNotCountedAgainWithTheNextBatch) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  const auto batch_of = [&](uint64_t seq) {
+    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
+    AddGpu(batch, "GPU-a", std::chrono::seconds(4));
+    return batch;
+  };
+  FillSpool(*Inside(), batch_of);
+  MemoryFolder folder;
+  const auto upstream = Ledger::Open({"sqlite:" + (folder / "upstream"), {}}, nullptr).value();
+  Begin(*upstream, source, At(0));
+  const auto send = [&] {
+    Batch batch = (*ledger->Spooled(0, 1))[0].batch;
+    batch.seq += 1;  // Begin()'s is the first
+    ASSERT_TRUE(upstream->Apply(batch));
+  };
+  send();
+  for (uint64_t seq = 8641; seq <= 8650; ++seq) {
+    ASSERT_TRUE(*ledger->ApplyAndSpool(batch_of(seq)));
+  }
+  // The first ones that are left.
+  for (int i = 0; i < 3; ++i) {
+    send();
+    ASSERT_TRUE(ledger->DropSpooled((*ledger->Spooled(0, 1))[0].number));
+  }
+  const auto uses = upstream->Query({At(0), At(100'000)}, By::kTotal);
+  ASSERT_TRUE(uses && uses->capacity.size() == 1);
+  const Int128 tens = uses->capacity[0].present_ns / (10 * kSecond);
+  EXPECT_EQ(Narrow(uses->capacity[0].idle_ns), Narrow(tens) * 4 * kSecond);
 }
 
 // What was merged says from when on its GPUs were there; before that they were not heard of.
