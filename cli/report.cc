@@ -548,6 +548,8 @@ json QuestionOf(const ReportCommand& report, const std::map<std::string, std::st
   return question;
 }
 
+constexpr int kFocusTries = 4;
+
 // The report as charges. What nobody held is asked for beside it, and left out where the report is
 // of some only.
 int AskFocus(const ReportCommand& report, const std::map<std::string, std::string>& fields,
@@ -560,21 +562,29 @@ int AskFocus(const ReportCommand& report, const std::map<std::string, std::strin
   }
   json question = QuestionOf(report, fields);
   question["by"] = kFocusUseBy;
-  const Result<json> use = Read(invocation, question, kAnswerPatience);
-  if (!use) return Complain(use.error());
-  json idle;
-  if (!use->contains("others_hours") && use->at("from") != use->at("to")) {
+  json use, idle;
+  for (int tried = 0;; ++tried) {
+    Result<json> answer = Read(invocation, question, kAnswerPatience);
+    if (!answer) return Complain(answer.error());
+    use = std::move(*answer);
+    if (use.contains("others_hours") || use.at("from") == use.at("to")) break;
     // The same window, though now is later.
-    Result<json> answer = Read(invocation,
-                               {{"command", report.name},
-                                {"by", kFocusIdleBy},
-                                {"from", use->at("from")},
-                                {"to", use->at("to")}},
-                               kAnswerPatience);
+    answer = Read(invocation,
+                  {{"command", report.name},
+                   {"by", kFocusIdleBy},
+                   {"from", use.at("from")},
+                   {"to", use.at("to")}},
+                  kAnswerPatience);
     if (!answer) return Complain(answer.error());
     idle = std::move(*answer);
+    // What was recorded in between is in the second answer alone, and they would not add up.
+    if (use.value("held_hours", 0.0) == idle.value("held_hours", 0.0)) break;
+    if (tried + 1 == kFocusTries) {
+      return Complain({ErrorCode::kUnavailable,
+                       "the ledger recorded something while the charges were read; ask again"});
+    }
   }
-  const Result<TextTable> table = FocusTable(*use, idle);
+  const Result<TextTable> table = FocusTable(use, idle);
   if (!table) return Complain(table.error());
   std::fputs(table->Csv().c_str(), stdout);
   return 0;

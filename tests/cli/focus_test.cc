@@ -173,5 +173,32 @@ TEST(Focus, TheCommandAsksForUseAndForTheIdleTimeOfTheSameWindow) {
   }
 }
 
+// A batch is recorded between the two questions: then they are asked again.
+TEST(Focus, ChargesAreOfOneStateOfTheLedger) {
+  int asked = 0;
+  FakeDaemon daemon([&](const json& request) {
+    const bool of_idle = request.at("by") == "day,model,price";
+    json answer = of_idle ? Idle() : Use();
+    answer["held_hours"] = ++asked < 2 ? 12.5 : 13;
+    if (!of_idle && asked > 2) answer["rows"][1]["held_hours"] = 1;
+    return answer;
+  });
+  const Outcome outcome = RunBaton(
+      {"report", "--format", "focus", "--last", "2d", "--socket-dir", daemon.socket_dir()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(daemon.requests().size(), 4u);
+  EXPECT_NE(outcome.out.find(",1.000000000,"), std::string::npos) << outcome.out;
+
+  FakeDaemon restless([&](const json& request) {
+    json answer = request.at("by") == "day,model,price" ? Idle() : Use();
+    answer["held_hours"] = ++asked;
+    return answer;
+  });
+  const Outcome never = RunBaton(
+      {"report", "--format", "focus", "--last", "2d", "--socket-dir", restless.socket_dir()});
+  EXPECT_EQ(never.status, 1);
+  EXPECT_EQ(never.out, "");
+}
+
 }  // namespace
 }  // namespace baton::cli
