@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "receipt/envelope.h"
 #include "receipt/statement.h"
 
@@ -59,9 +60,10 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .9em
 }
 )";
 
+// As commands print it, too: a name may have characters that turn the text around it.
 std::string Escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : ToPrintable(text)) {
     switch (c) {
       case '&':
         out += "&amp;";

@@ -42,6 +42,19 @@ TEST(ReceiptPage, RunsAndFetchesNothing) {
   }
 }
 
+// What turns the direction of the text around it would show a name, or a sentence with it, as
+// another.
+TEST(ReceiptPage, ShowsNamesInTheOrderOfTheirLetters) {
+  json receipt = SampleReceipt();
+  receipt["name"] = receipt["lines"][0]["key"] = "a\u202egpj";
+  receipt["asked"][0]["pod"] = "\u2067b";
+  receipt["notes"] = {"of c\u202ed 12.5"};
+  const std::string page = Page(receipt);
+  for (const char* turn : {"\u202e", "\u2067"}) EXPECT_EQ(Count(page, turn), 0u);
+  for (const char* shown : {"a?gpj", "?b", "of c?d 12.5"})
+    EXPECT_GT(Count(page, shown), 0u) << shown;
+}
+
 TEST(ReceiptPage, ShowsHostileNamesAsText) {
   json receipt = SampleReceipt();
   const std::string hostile =
