@@ -1,6 +1,7 @@
 #include "node/control_socket.h"
 
 #include <errno.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "node/closer.h"
 #include "node/listen_unix.h"
 
 namespace baton::node {
@@ -48,6 +50,7 @@ struct ControlSocket::Connection {
   explicit Connection(boost::asio::io_context& io) : socket(io) {}
   stream_descriptor socket;
   Peer peer;
+  std::string owner;           // as Admission has it
   std::shared_ptr<Rate> rate;  // null: as many requests as it likes
   std::string in;
   std::deque<std::string> out;
@@ -114,19 +117,22 @@ void ControlSocket::Accept() {
       });
       return;
     }
-    if (fd && connections_.size() < (of_users_ ? kConnectionsOfUsers : kConnectionsMax))
-      Open(std::move(fd));
+    if (connections_.size() < (of_users_ ? kConnectionsOfUsers : kConnectionsMax)) Open(fd);
+    CloseElsewhere(std::move(fd));  // where it is not taken
     Accept();
   });
 }
 
-void ControlSocket::Open(UniqueFd fd) {
+void ControlSocket::Open(UniqueFd& fd) {
+  if (!fd) return;
   auto connection = std::make_shared<Connection>(io_);
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
   connection->peer = {peer.uid, peer.pid};
+  connection->owner = fmt::format("user {}", peer.uid);
   if (of_users_) {
+    if (ClosesTooSlowly(connection->owner)) return;
     if (connections_of_[peer.uid] >= kConnectionsOfUser) return;
     connection->rate = rates_.Of(std::to_string(peer.uid), MonotonicNow());
   }
@@ -137,17 +143,27 @@ void ControlSocket::Open(UniqueFd fd) {
 }
 
 void ControlSocket::Read(const std::shared_ptr<Connection>& connection) {
-  connection->socket.async_wait(stream_descriptor::wait_read, [this, alive = alive_,
-                                                               connection](ErrorCodeAsio error) {
-    if (error || !*alive || !connection->open) return;
-    char buffer[16384];
-    const ssize_t n = recv(connection->socket.native_handle(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Read(connection);
-    if (n < 0) return Close(connection);
-    if (n == 0) connection->at_end = true;
-    connection->in.append(buffer, static_cast<size_t>(n));
-    Serve(connection);
-  });
+  connection->socket.async_wait(
+      stream_descriptor::wait_read, [this, alive = alive_, connection](ErrorCodeAsio error) {
+        if (error || !*alive || !connection->open) return;
+        char buffer[16384];
+        iovec part{buffer, sizeof buffer};
+        alignas(cmsghdr) char control[kFilesRoom];
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        const ssize_t n =
+            recvmsg(connection->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Read(connection);
+        if (n < 0) return Close(connection);
+        // Nobody has a reason to pass any here.
+        if (PassedFiles(message, connection->owner).any()) return Close(connection);
+        if (n == 0) connection->at_end = true;
+        connection->in.append(buffer, static_cast<size_t>(n));
+        Serve(connection);
+      });
 }
 
 // Answers the lines that are complete, one after the other; then reads on.
@@ -223,8 +239,7 @@ void ControlSocket::Close(const std::shared_ptr<Connection>& connection) {
   // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const auto keep = connection;
   keep->open = false;
-  ErrorCodeAsio ignored;
-  keep->socket.close(ignored);
+  CloseElsewhere(keep->socket);
   if (connections_.erase(keep) == 0) return;
   const auto of = connections_of_.find(keep->peer.uid);
   if (--of->second == 0) connections_of_.erase(of);

@@ -76,7 +76,8 @@ class ControlSocket {
  private:
   struct Connection;
   void Accept();
-  void Open(UniqueFd fd);
+  // Takes it, or leaves it.
+  void Open(UniqueFd& fd);
   void Read(const std::shared_ptr<Connection>& connection);
   void Serve(const std::shared_ptr<Connection>& connection);
   void Answer(const std::shared_ptr<Connection>& connection);

@@ -87,19 +87,4 @@ bool TrySend(int socket, std::string_view frame, int file) {
   return sendmsg(socket, &message, kFlags) >= 0 || errno != EAGAIN;
 }
 
-UniqueFd FileOf(const msghdr& message) {
-  auto* all = const_cast<msghdr*>(&message);
-  UniqueFd first;
-  for (cmsghdr* c = CMSG_FIRSTHDR(all); c != nullptr; c = CMSG_NXTHDR(all, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
-      int fd;
-      memcpy(&fd, reinterpret_cast<const char*>(c) + at, sizeof fd);
-      UniqueFd file(fd);
-      if (!first) first = std::move(file);
-    }
-  }
-  return first;
-}
-
 }  // namespace baton::node

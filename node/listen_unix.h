@@ -30,8 +30,6 @@ inline constexpr size_t kStampRoom = CMSG_SPACE(sizeof(timespec));
 // Sends a frame, with a descriptor where `file` is not below 0. False: the socket is full. Other
 // errors show up as end-of-file on the reading side.
 bool TrySend(int socket, std::string_view frame, int file);
-// Takes the descriptors that came with the message, and closes all but the first.
-UniqueFd FileOf(const msghdr& message);
 Duration AgeOf(const msghdr& message);
 
 }  // namespace baton::node

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "node/closer.h"
 #include "node/listen_unix.h"
 #include "node/tenant_endpoint.h"
 #include "wire/codec.h"
@@ -18,6 +19,7 @@ namespace baton::node {
 struct TenantEndpoint::Client {
   explicit Client(boost::asio::io_context& io)
       : socket(io), exit_watch(io), timer(io), exec_timer(io) {}
+  ~Client() { CloseElsewhere(socket); }
 
   uint64_t number = 0;
   Peer peer;

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "node/closer.h"
 #include "node/listen_unix.h"
 #include "node/tenant_client.h"
 #include "wire/codec.h"
@@ -99,7 +100,7 @@ void TenantEndpoint::Stop() {
   for (auto& [number, client] : clients_) {
     client->connected = false;
     ++client->connection;
-    client->socket.close(ignored);
+    CloseElsewhere(client->socket);
     client->exit_watch.close(ignored);
     client->timer.cancel();
     client->exec_timer.cancel();
@@ -209,16 +210,18 @@ void TenantEndpoint::AwaitRead(const std::shared_ptr<Client>& client) {
 }
 
 bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
+  if (ClosesTooSlowly(client->owner)) {
+    RefuseClient(client, wire::ErrorKind::kLimit, "files that you passed take long to be closed");
+    return false;
+  }
   char buffer[wire::kTenantFrameMax];
   iovec part{buffer, sizeof buffer};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  // Before Hello a descriptor may come along; later there is room for the stamp alone, and the
-  // kernel closes those that somebody passes.
-  alignas(cmsghdr) char control[kStampRoom + CMSG_SPACE(sizeof(int))];
+  alignas(cmsghdr) char control[kStampRoom + kFilesRoom];
   message.msg_control = control;
-  message.msg_controllen = client->said_hello ? kStampRoom : sizeof control;
+  message.msg_controllen = sizeof control;
   const ssize_t size =
       recvmsg(client->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) {
@@ -230,7 +233,7 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
     Disconnect(client);
     return false;
   }
-  UniqueFd file = FileOf(message);
+  PassedFiles files(message, client->owner);
   client->rate->Spend(1);
   client->heard_at = absence_.Heard(message);
   if ((message.msg_flags & MSG_TRUNC) != 0) {
@@ -238,12 +241,12 @@ bool TenantEndpoint::ReadOne(const std::shared_ptr<Client>& client) {
                  "a frame is longer than " + std::to_string(wire::kTenantFrameMax) + " bytes");
     return false;
   }
-  Handle(client, {buffer, static_cast<size_t>(size)}, std::move(file));
+  Handle(client, {buffer, static_cast<size_t>(size)}, files.first());
   return client->connected;
 }
 
 void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_view bytes,
-                            UniqueFd file) {
+                            UniqueFd& file) {
   wire::Frame frame;
   switch (frame.Parse(bytes.data(), bytes.size())) {
     case wire::DecodeStatus::kOk:
@@ -271,7 +274,7 @@ void TenantEndpoint::Handle(const std::shared_ptr<Client>& client, std::string_v
     wire::Hello hello;
     if (!frame.Read(hello)) return malformed();
     if (hello.incarnation == 0) return malformed();
-    Words words = hello.words ? WordPage::Map(std::move(file)) : nullptr;
+    Words words = hello.words ? WordPage::Map(file) : nullptr;
     hello.words = words != nullptr;
     return SayHello(client, hello, bytes, std::move(words));
   }
@@ -556,8 +559,7 @@ void TenantEndpoint::Disconnect(const std::shared_ptr<Client>& client) {
   client->writing = false;
   ++client->connection;
   client->unsent.clear();
-  ErrorCodeAsio ignored;
-  client->socket.close(ignored);
+  CloseElsewhere(client->socket);
   if (!client->said_hello) {
     Forget(client);
     return;

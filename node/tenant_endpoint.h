@@ -143,8 +143,8 @@ class TenantEndpoint {
   void AwaitRead(const std::shared_ptr<Client>& client);
   // Reads one frame. False when nothing more is to be read (empty, end-of-file or refused).
   bool ReadOne(const std::shared_ptr<Client>& client);
-  // `file`: came with the frame.
-  void Handle(const std::shared_ptr<Client>& client, std::string_view frame, UniqueFd file);
+  // `file`: came with the frame; what is of use is taken.
+  void Handle(const std::shared_ptr<Client>& client, std::string_view frame, UniqueFd& file);
   void SayHello(const std::shared_ptr<Client>& client, const wire::Hello& hello,
                 std::string_view frame, Words words);
   void RefuseClient(const std::shared_ptr<Client>& client, wire::ErrorKind kind,

@@ -15,7 +15,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEA
 
 }  // namespace
 
-std::shared_ptr<const WordPage> WordPage::Map(UniqueFd file) {
+std::shared_ptr<const WordPage> WordPage::Map(UniqueFd& file) {
   struct stat about {};
   // Only files of memory have seals.
   const int seals = file ? fcntl(file.get(), F_GET_SEALS) : -1;

@@ -14,8 +14,8 @@ namespace baton::node {
 class WordPage {
  public:
   // Null where the file is not what wire/word.h says: not of memory, of another size, or without
-  // one of its seals. Then it could be taken from under those who read it.
-  static std::shared_ptr<const WordPage> Map(UniqueFd file);
+  // one of its seals. Then it could be taken from under those who read it, and is left in `file`.
+  static std::shared_ptr<const WordPage> Map(UniqueFd& file);
   ~WordPage();
   WordPage(const WordPage&) = delete;
   WordPage& operator=(const WordPage&) = delete;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <list>
 
 #include "tests/backend/batond_fixture.h"
+#include "tests/wire/lingering.h"
 #include "tests/wire/passed_files.h"
 #include "tests/wire/sealed_words.h"
 
@@ -207,6 +209,62 @@ TEST_F(Words, DescriptorsThatNobodyAskedForAreClosed) {
   }
   // Of 4 000 that it was sent. It opens a few of its own meanwhile.
   EXPECT_TRUE(Eventually([&] { return open_files() < before + 10; })) << open_files();
+}
+
+// Who closes the last reference to a socket that lingers waits for as long as its maker likes.
+class PassedSockets : public Words {
+ protected:
+  // Passes one with the text, which the daemon alone has then.
+  bool Pass(int to, std::string_view text) {
+    wire::Lingering& file = files_.emplace_back();
+    kill(daemon_.pid(), SIGSTOP);
+    const bool passed = file.ready() && wire::SendWithFiles(to, text, {file.fd()});
+    if (passed) file.Leave();
+    kill(daemon_.pid(), SIGCONT);
+    return passed;
+  }
+  bool Answers() {
+    const Instant before = MonotonicNow();
+    return Say({{"command", "ping"}}).value("ok", false) &&
+           MonotonicNow() - before < std::chrono::seconds(wire::Lingering::kSeconds / 3);
+  }
+
+ private:
+  std::list<wire::Lingering> files_;  // their other ends stay
+};
+
+TEST_F(PassedSockets, BesideAnyFrameHoldUpNobody) {
+  ASSERT_TRUE(second_->Join(ticket_));
+  wire::Hello hello;
+  hello.ticket.Set(ticket_);
+  hello.incarnation = 1'000;
+  hello.words = true;
+  char bytes[wire::kTenantFrameMax];
+  Worded third(Socket());
+  ASSERT_TRUE(Pass(third.fd(), {bytes, wire::Encode(hello, bytes, sizeof bytes)}));
+  EXPECT_TRUE(Answers());
+  EXPECT_TRUE(third.Await<wire::Welcome>()) << "it has no word";
+  const std::string_view state(bytes, wire::Encode(second_->state, bytes, sizeof bytes));
+  ASSERT_TRUE(Pass(second_->fd(), state));
+  EXPECT_TRUE(Answers());
+  // What nobody reads is closed with the connection.
+  Worded fourth(Socket());
+  kill(daemon_.pid(), SIGSTOP);  // until both are there
+  ASSERT_TRUE(fourth.SendRaw("nonsense") && Pass(fourth.fd(), state));
+  EXPECT_TRUE(Answers());
+  EXPECT_TRUE(first_->Ask() && first_->AwaitGrant() && first_->GiveBack());
+}
+
+TEST_F(PassedSockets, HaveNoPlaceOnTheOperatorsSocket) {
+  const UniqueFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (folder_ / "run/control.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_TRUE(Pass(connection.get(), "{\"command\": \"ping\"}\n"));
+  EXPECT_TRUE(Answers());
+  char byte;
+  EXPECT_LE(recv(connection.get(), &byte, 1, 0), 0);
 }
 
 }  // namespace
