@@ -500,6 +500,15 @@ void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>&
   for (const auto& [asked, fingerprint] : configured_) {
     Pod* pod = pods_.FindByName(asked.name);
     if (pod != nullptr && pod->from_file == fingerprint) continue;
+    // A user has the ticket of a pod that the user made, and would have what the file gives.
+    if (pod != nullptr && pod->from_file.empty() && pod->uid > 0 && pod->uid != asked.uid) {
+      log_.Add(node::EventLog::Level::kWarning, "pod",
+               fmt::format("[[pod]] {} is not applied: user {} has a pod of that name; remove it "
+                           "with 'baton rm {}', and reload",
+                           asked.name, pod->user.empty() ? std::to_string(pod->uid) : pod->user,
+                           asked.name));
+      continue;
+    }
     if (pod != nullptr) {
       if (auto set = SetPod(*pod, asked); !set) {
         log_.Add(node::EventLog::Level::kWarning, "pod",

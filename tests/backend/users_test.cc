@@ -162,6 +162,25 @@ TEST_F(Users, ChangeNothingOfTheOperatorsFile) {
   EXPECT_EQ(Refused(kNobody, {{"command", "delete_pod"}, {"name", "filed"}}), "denied");
 }
 
+// They would have its ticket.
+TEST_F(Users, GetNoPodOfTheOperatorsFileByItsName) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  const json mine = SayAs(kNobody, Create("prod", 5));
+  ASSERT_TRUE(mine.value("ok", false)) << mine.dump();
+  Configure("[[pod]]\nname = \"prod\"\nrequest = 80\npriority = \"high\"\n");
+  daemon_.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] {
+    return Status().at("events").dump().find("user nobody has a pod of that name") !=
+           std::string::npos;
+  }));
+  EXPECT_EQ(PodStatus("prod").value("request", 0.0), 5);
+  EXPECT_EQ(PodStatus("prod").value("user", ""), "nobody");
+  ASSERT_TRUE(Say({{"command", "delete_pod"}, {"name", "prod"}}).value("ok", false));
+  daemon_.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] { return PodStatus("prod").value("request", 0.0) == 80; }));
+  EXPECT_NE(Say({{"command", "pod"}, {"name", "prod"}}).value("ticket", ""), mine.at("ticket"));
+}
+
 // 8 connections of one user that ask without end: the operator and another user are answered.
 TEST_F(Users, ThatFloodKeepNobodyWaiting) {
   ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
