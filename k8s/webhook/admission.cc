@@ -193,7 +193,9 @@ class Reviewer {
     if (auto ok = CheckPlacement(); !ok) return ok;
     const bool same = update_ && At(object_, "spec") == At(old_, "spec") &&
                       OwnAnnotations(object_) == OwnAnnotations(old_);
-    if (same || Leaving()) return {};
+    // One that is being deleted runs for as long as its grace period is, and its node's agent
+    // follows it until then.
+    if (same) return {};
     const auto pod = ReadGpuPod(update_ || ByBaton() ? object_ : WithoutSharePod(object_),
                                 options_.inject.memory_unit_mib);
     if (!pod) return tl::unexpected(pod.error());

@@ -183,6 +183,25 @@ TEST_F(HostileTenant, IsInTheBooksAsWhoItIs) {
   EXPECT_EQ(Note(hub, "user"), "bob");
 }
 
+// Its containers run on until their grace period is over, which may be years.
+TEST_F(HostileTenant, GetsNoMoreForAPodThatIsBeingDeleted) {
+  Json pod = Pod();
+  ASSERT_EQ(Create(pod), "");
+  pod["spec"]["nodeName"] = "gpu-1";
+  pod["spec"]["terminationGracePeriodSeconds"] = 100'000'000;
+  pod["metadata"]["deletionTimestamp"] = "2029-01-01T00:00:00Z";
+  for (const auto& [key, value] : {std::pair{"priority", "high"}, std::pair{"team", "sales"},
+                                   std::pair{"user", "bob"}, std::pair{"mode", "exclusive"}}) {
+    Json more = pod;
+    more["metadata"]["annotations"][std::string("baton.dev/") + key] = value;
+    EXPECT_NE(Changed(pod, more), "") << key;
+  }
+  // Its end is held up by nothing.
+  Json without = pod;
+  without["metadata"]["finalizers"] = Json::array();
+  EXPECT_EQ(Changed(pod, without), "");
+}
+
 TEST_F(HostileTenant, GetsNothingThatNeedsTheOperatorsWord) {
   struct Case {
     const char* grant;
