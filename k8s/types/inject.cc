@@ -54,13 +54,19 @@ Json* Named(Json& list, std::string_view name) {
   return nullptr;
 }
 
-// An entry of a list whose name is ours: added in front of `at`, or there already.
+// An entry of a list whose name is ours: added in front of `at`, or there already. Of several of
+// one name the last one counts in a container.
 Result<void> Put(Json& list, size_t& at, Json ours, const std::string& field) {
-  if (const Json* theirs = Named(list, TextAt(ours, "name"))) {
-    if (Covers(*theirs, ours)) return {};
-    return Refuse(
-        field, Quoted(TextAt(ours, "name")) + " is set by Baton in pods that use GPUs; remove it");
+  const std::string name = TextAt(ours, "name");
+  bool there = false;
+  for (const Json& theirs : list) {
+    if (TextAt(theirs, "name") != name) continue;
+    if (!Covers(theirs, ours)) {
+      return Refuse(field, Quoted(name) + " is set by Baton in pods that use GPUs; remove it");
+    }
+    there = true;
   }
+  if (there) return {};
   list.insert(list.begin() + static_cast<Json::difference_type>(at++), std::move(ours));
   return {};
 }

@@ -285,6 +285,14 @@ TEST_F(HostileTenant, ChoosesNeitherNodeNorGpu) {
             "spec.nodeName: Baton chooses the node and the GPUs; use nodeSelector or affinity");
   EXPECT_NE(Refused(Pod({{"baton.dev/placement", "{}"}})), "");
   EXPECT_NE(Refused(Pod({{"main.container.baton.dev/visible-devices", "GPU-1"}})), "");
+  // The last of one name would count.
+  Json made = Pod();
+  ASSERT_EQ(Create(made), "");
+  Json twice = Pod();
+  Json& env = twice["spec"]["containers"][0]["env"] = made["spec"]["containers"][0]["env"];
+  EXPECT_EQ(Refused(twice), "");
+  env.push_back({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "all"}});
+  EXPECT_NE(Refused(twice), "");
 }
 
 // A pod that calls itself a SharePod's child would be read by its annotations alone.
