@@ -263,8 +263,9 @@ int BenchCluster(const std::string& file, bool as_json) {
       }
     }
   } catch (const json::exception&) {
-    return Complain({ErrorCode::kInvalid,
-                     file + " has a line that is no run of 'baton bench'; make them with --json"});
+    return Complain(
+        {ErrorCode::kInvalid,
+         file + " has a line that is not a run of 'baton bench'; make them with --json"});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
     return a.figure != b.figure ? a.figure < b.figure : a.p50 > b.p50;
@@ -383,7 +384,8 @@ void AddCompare(CLI::App& bench, Invocation& invocation) {
 Each figure has its change in percent and the bounds between which it lies with 95 % confidence. If
 both files have three runs or more, the bounds are of what runs differ by; else of what the twenty
 parts of a run do, which is less. "of raw" is the ratio to the raw medium of the same run: what makes
-the whole machine slower leaves it as it is.)");
+the whole machine slower leaves it as it is. Both files need runs with the same --pods, --gpus and
+--hold.)");
   compare->callback(
       [options, &invocation] { invocation.action = [=] { return BenchCompare(*options); }; });
 }

@@ -1,5 +1,7 @@
 #include "cli/bench_compare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
@@ -77,9 +79,37 @@ Result<AllSaid> Collect(const std::vector<json>& runs) {
     }
   } catch (const json::exception&) {
     return Fail(ErrorCode::kInvalid,
-                "this is no run of 'baton bench'; make one with --save FILE or --json");
+                "a run of 'baton bench' lacks a figure that it should have; make it anew");
   }
   return all;
+}
+
+// What a figure depends on beside the daemon and the machine. More samples, or a longer run, change
+// nothing that is expected.
+constexpr const char* kSettings[] = {"pods", "gpus", "hold_us"};
+
+json Setting(const json& run, const char* name) {
+  const auto options = run.find("options");
+  return options != run.end() && options->is_object() ? options->value(name, json()) : json();
+}
+
+// By subject, the first of its runs.
+using Asked = std::map<std::string, json>;
+
+Result<void> SameSettings(const std::vector<json>& runs, Asked& asked) {
+  for (const json& run : runs) {
+    const auto [first, is_new] = asked.try_emplace(run.at("subject").get<std::string>(), run);
+    if (is_new) continue;
+    for (const char* setting : kSettings) {
+      const json one = Setting(first->second, setting), other = Setting(run, setting);
+      if (one == other) continue;
+      return Fail(ErrorCode::kInvalid,
+                  fmt::format("the runs of '{}' differ in {} ({} and {}), so their figures cannot "
+                              "be compared; repeat one of them with the settings of the other",
+                              first->first, setting, one.dump(), other.dump()));
+    }
+  }
+  return {};
 }
 
 struct Moments {
@@ -144,12 +174,18 @@ Result<std::vector<json>> ReadRuns(const std::string& file) {
   }
   std::istream& in = file == "-" ? std::cin : stream;
   std::vector<json> runs;
+  size_t line_number = 0;
   for (std::string line; std::getline(in, line);) {
+    ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     json run = json::parse(line, nullptr, false);
-    if (!run.is_object()) {
-      return Fail(ErrorCode::kInvalid,
-                  file + ": line " + std::to_string(runs.size() + 1) + " is no JSON object");
+    const auto has = [&](const char* key) { return run.is_object() && run.contains(key); };
+    if (!has("subject") || !has("figures")) {
+      return Fail(
+          ErrorCode::kInvalid,
+          fmt::format("{}: line {} is not a run of 'baton bench'; make one with --save FILE "
+                      "or --json",
+                      file, line_number));
     }
     runs.push_back(std::move(run));
   }
@@ -163,6 +199,12 @@ Result<std::vector<Comparison>> Compare(const std::vector<json>& before,
   if (!a) return tl::unexpected(a.error());
   const Result<AllSaid> b = Collect(after);
   if (!b) return tl::unexpected(b.error());
+  Asked asked;
+  for (const std::vector<json>* runs : {&before, &after}) {
+    if (const Result<void> same = SameSettings(*runs, asked); !same) {
+      return tl::unexpected(same.error());
+    }
+  }
   std::vector<Comparison> all;
   for (const std::string& name : a->names) {
     const auto other = b->said.find(name);

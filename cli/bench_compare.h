@@ -31,7 +31,8 @@ struct Comparison {
 Result<std::vector<nlohmann::json>> ReadRuns(const std::string& file);
 
 // Of all that is in both, in the order of `before`. Fails with kInvalid where they have nothing in
-// common, or a run is not one of baton bench.
+// common, a run is not one of baton bench, or two runs of the same kind had other settings (pods,
+// GPUs, holds): their figures differ whatever has changed.
 Result<std::vector<Comparison>> Compare(const std::vector<nlohmann::json>& before,
                                         const std::vector<nlohmann::json>& after);
 

@@ -122,6 +122,21 @@ TEST(BenchCompare, WhatIsNoRunOrHasNothingInCommonIsRefused) {
   EXPECT_EQ(all.error().message, "the two files have no figure in common");
 }
 
+TEST(BenchCompare, RunsWithOtherSettingsAreNotCompared) {
+  const auto run = [](int pods, double length_s) {
+    return ToJson(BenchRun{"contention",
+                           {{"pods", pods}, {"gpus", 1}, {"hold_us", 200}, {"length_s", length_s}},
+                           {},
+                           {{"grants", "grants", 1000, "1/s"}}});
+  };
+  const auto all = Compare({run(16, 10)}, {run(4, 10)});
+  ASSERT_FALSE(all);
+  EXPECT_NE(all.error().message.find("differ in pods (16 and 4)"), std::string::npos)
+      << all.error().message;
+  EXPECT_FALSE(Compare({run(4, 10)}, {run(4, 10), run(5, 10)}));
+  EXPECT_TRUE(Compare({run(4, 10)}, {run(4, 3)}));  // a shorter run of the same
+}
+
 TEST(BenchCompare, TheCommandSaysWhatBecameWorseAndFailsIfAsked) {
   const TempFolder folder;
   std::mt19937 random(5);
@@ -147,7 +162,11 @@ TEST(BenchCompare, TheCommandSaysWhatBecameWorseAndFailsIfAsked) {
   std::ofstream(folder / "nonsense") << "nonsense\n";
   const Outcome refused = RunBaton({"bench", "compare", before, folder / "nonsense"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_NE(refused.err.find("line 1 is no JSON object"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("line 1 is not a run of 'baton bench'"), std::string::npos)
+      << refused.err;
+  std::ofstream(folder / "other") << "\n{\"a\": 1}\n";
+  const Outcome other = RunBaton({"bench", "compare", before, folder / "other"});
+  EXPECT_NE(other.err.find("other: line 2 is not a run"), std::string::npos) << other.err;
   EXPECT_EQ(RunBaton({"bench", "compare", before, folder / "absent"}).status, 1);
   EXPECT_EQ(RunBaton({"bench", "cluster", folder / "nonsense"}).status, 2);
 }
