@@ -36,7 +36,8 @@ Result<ReportAnswer> AskHistory(const std::map<std::string, std::string>& field,
   std::string gpu = field.at("gpu");
   if (gpu.empty()) {
     const auto& gpus = view.arbiter.gpus();
-    if (gpus.size() != 1) return Fail(ErrorCode::kInvalid, "gpu names one of several GPUs");
+    if (gpus.size() != 1)
+      return Fail(ErrorCode::kInvalid, "gpu names one of several GPUs; /api/v1/status lists them");
     gpu = gpus.begin()->first;
   }
   return LedgerQuery([window = *window, gpu](ledger::Ledger& ledger) -> Result<json> {

@@ -378,16 +378,28 @@ Result<ReportAnswer> AskExplain(const Fields& field, const ReportView& view) {
                     name, pod->without_hook ? "" : ", which are not NVIDIA's,"));
   } else if (!pod->by_token()) {
     sentences.push_back(
-        fmt::format("{} has a part of each GPU by {}, not by the token: that part counts as held "
-                    "for as long as the pod is there.",
-                    name, pod->mode));
+        fmt::format("{} has a part of {} by {} and waits for no token: the part counts as held for "
+                    "as long as the pod exists.",
+                    name, pod->gpus.size() > 1 ? "each of its GPUs" : "its GPU",
+                    pod->mode == spec::kMig ? "MIG" : "MPS"));
     for (const std::string& uuid : pod->gpus) AddPartUsed(sentences, view.arbiter, *pod, uuid, now);
   }
   return json{{"sentences", std::move(sentences)}};
 }
 
-std::string TextOf(const json& value) {
+// As people write it; `was` and `is` of a row have it as it is kept.
+std::string TextOf(const std::string& key, const json& value) {
+  if ((key == "memory" || key == "memory_request") && value.is_number_unsigned()) {
+    return FormatBytes(value.get<uint64_t>());
+  }
+  if (key == "priority" && value == "low") return "normal";
   if (value.is_string()) return value.get<std::string>();
+  const auto is_text = [](const json& one) { return one.is_string(); };
+  if (value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_text)) {
+    std::string text;
+    for (const json& one : value) text += (text.empty() ? "" : " ") + one.get<std::string>();
+    return text;
+  }
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -407,11 +419,11 @@ std::string ChangeText(const json& was, const json& is) {
     if (before == after || key == "asked_at") continue;
     text += (text.empty() ? "" : ", ") + key + " ";
     if (before.is_null()) {
-      text += TextOf(after);
+      text += TextOf(key, after);
     } else if (after.is_null()) {
-      text += "was " + TextOf(before);
+      text += "was " + TextOf(key, before);
     } else {
-      text += TextOf(before) + " -> " + TextOf(after);
+      text += TextOf(key, before) + " -> " + TextOf(key, after);
     }
   }
   return text;

@@ -234,7 +234,10 @@ void Web::Timeline(const HttpRequest& request, net::HttpServer::Respond respond)
     return one->info.uuid == uuid || (uuid.empty() && gpus.size() == 1);
   });
   if (it == gpus.end()) {
-    return refuse(ErrorCode::kNotFound, "no GPU has this uuid; /api/v1/status lists the GPUs");
+    return refuse(ErrorCode::kNotFound,
+                  uuid.empty() && !gpus.empty()
+                      ? "gpu names one of several GPUs; /api/v1/status lists them"
+                      : "no GPU has this uuid; /api/v1/status lists the GPUs");
   }
   Gpu& gpu = **it;
   const Instant now = MonotonicNow();

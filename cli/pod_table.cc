@@ -136,9 +136,13 @@ std::vector<std::string> Summary(const nlohmann::json& status) {
       const auto found = used.find(uuid);
       line += "  " + Bytes(found == used.end() ? 0 : found->second) + "/" + Bytes(memory);
     }
-    line += gpu.contains("holder")                 ? "  held by " + gpu.value("holder", "")
-            : gpu.value("unmanaged", none).empty() ? "  free"
-                                                   : "  used without the token";
+    // Above, a sentence says why it is not healthy; free it is not.
+    const std::string health = gpu.value("health", "healthy");
+    line += gpu.contains("holder")                  ? "  held by " + gpu.value("holder", "")
+            : !gpu.value("unmanaged", none).empty() ? "  used without the token"
+            : health != "healthy"                   ? "  " + health
+            : gpu.value("mig_enabled", false)       ? "  MIG, no token"
+                                                    : "  free";
     if (const size_t waiting = gpu.value("queue", none).size(); waiting > 0) {
       line += ", " + std::to_string(waiting) + " waiting";
     }

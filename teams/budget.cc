@@ -24,7 +24,7 @@ std::string OverSentence(const Team& team, double held) {
       "team {} is over its budget of {:.6g} GPU-hours in {} ({}): {} until the last {} hold "
       "less than {:.6g}",
       team.path, team.budget, FormatPeriod(team.budget_period), FormatHours(held, team.budget),
-      team.over_budget == OverBudget::kLow ? "its pods run at low priority"
+      team.over_budget == OverBudget::kLow ? "its pods lose high priority"
                                            : "new pods of it are refused",
       FormatPeriod(team.budget_period), kBack * team.budget);
 }

@@ -138,7 +138,7 @@ void ExplainBudgets(const Teams& teams, std::string_view path, const Budgets* bu
                                    FormatHours(state->second.held_hours, team->budget),
                                    team->budget, FormatPeriod(team->budget_period));
     if (state->second.over) {
-      text += team->over_budget == OverBudget::kLow ? ": its pods run at low priority"
+      text += team->over_budget == OverBudget::kLow ? ": its pods lose high priority"
                                                     : ": new pods of it are refused";
     }
     out.push_back(text + ".");

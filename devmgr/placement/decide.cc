@@ -467,7 +467,13 @@ std::string WhyNotCard(const Cluster::State& s, const NodeState& node, size_t c,
   }
   if (card.card->cordoned) return "cordoned";
   if (!Wanted(pod, *card.card)) {
-    return fmt::format("model {} ({}) is not requested", card.card->model, card.card->uuid);
+    const auto names = [&](const std::vector<std::string>& uuids) {
+      return std::find(uuids.begin(), uuids.end(), card.card->uuid) != uuids.end();
+    };
+    if ((!request.uuids.empty() && !names(request.uuids)) || names(request.not_uuids)) {
+      return "another GPU is requested";
+    }
+    return fmt::format("model {} is not requested", card.card->model);
   }
   if ((card.serves & pod.mode_mask) == 0) {
     return request.mode.empty() ? "no sharing mode serves it" : "cannot be used as " + request.mode;

@@ -257,7 +257,7 @@ TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
   };
   configure("2.5");
   Start();
-  const std::string ticket = Pod("a", {{"namespace", "space"}});
+  const std::string ticket = Pod("a", {{"namespace", "space"}, {"memory", uint64_t{1} << 30}});
   ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "a"}, {"request", 20}}).at("ok"));
   EXPECT_FALSE(Say({{"command", "set_pod"}, {"name", "a"}, {"request", 200}}).at("ok"));
   ASSERT_TRUE(Say({{"command", "set_pod"}, {"name", "a"}, {"request", 20}}).at("ok"));
@@ -291,6 +291,12 @@ TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
   EXPECT_NE(rows.at(1).at("change").get<std::string>().find("request was 20"), std::string::npos);
   is(4, "create", "pod", "space/a");
   EXPECT_TRUE(rows.at(4).at("was").is_null());
+  // For people: units, the words that are in use, no JSON.
+  const auto made = rows.at(4).at("change").get<std::string>();
+  for (const char* part : {"memory 1GiB", "priority normal", "gpus GPU-a,"}) {
+    EXPECT_NE(made.find(part), std::string::npos) << part << " in " << made;
+  }
+  EXPECT_EQ(rows.at(4).at("is").at("memory"), 1 << 30);
   EXPECT_EQ(rows.dump().find(ticket), std::string::npos) << "a ticket is a secret";
   EXPECT_EQ(log({{"pod", "space/a"}}).at("rows").size(), 3u);
   EXPECT_EQ(log({{"pod", "a"}}).at("rows").size(), 3u) << "in any namespace";
@@ -333,7 +339,7 @@ TEST_F(KeptBooks, ATeamOverItsBudgetLosesPriorityOrTakesNoNewPods) {
     return Say({{"command", "explain"}, {"pod", pod}}).at("sentences").dump();
   };
   Pod("high", {{"team", "spent/closed"}, {"priority", "high"}});
-  EXPECT_NE(explained("high").find("its pods run at low priority"), std::string::npos)
+  EXPECT_NE(explained("high").find("its pods lose high priority"), std::string::npos)
       << explained("high");
   EXPECT_EQ(explained("low").find("low priority"), std::string::npos) << explained("low");
   // The same, where no new pods are taken.

@@ -149,6 +149,18 @@ TEST(PodTable, StatusTellsAGpusIndexItsMemoryAndWhetherItIsCordoned) {
   EXPECT_EQ(lines[2], "1  n1:GPU-b  4.5GiB/80.0GiB  used without the token");
 }
 
+TEST(PodTable, AGpuThatGivesNoTokenIsNotCalledFree) {
+  const std::vector<std::string> lines =
+      Summary({{"gpus",
+                {{{"uuid", "GPU-a"}, {"health", "failed"}},
+                 {{"uuid", "GPU-b"}, {"health", "missing"}, {"cordoned", true}},
+                 {{"uuid", "GPU-c"}, {"health", "healthy"}, {"mig_enabled", true}}}}});
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1], "0  GPU-a  failed");
+  EXPECT_EQ(lines[2], "1  GPU-b  missing, cordoned");
+  EXPECT_EQ(lines[3], "2  GPU-c  MIG, no token");
+}
+
 TEST(PodTable, ProcessesWithoutTheTokenAreNamed) {
   json gpu{{"uuid", "GPU-0"}, {"unmanaged", json::array()}};
   const auto lines = [&] { return Summary({{"gpus", {gpu}}}); };

@@ -548,6 +548,25 @@ TEST_F(ClusterTest, BinpackFillsAndSpreadSpreads) {
   EXPECT_EQ(two.Decide(MakePod("p", 100'000, 1, 4'096))->vgpus[0].card, "n-0");
 }
 
+TEST_F(ClusterTest, WhoAsksForAGpuByUuidIsNotToldOfModels) {
+  Node node = MakeNode("a", 2);
+  node.cards[1].cordoned = true;
+  ASSERT_TRUE(cluster.SetNode(node));
+  PodRequest pod = MakePod("p", 500'000);
+  pod.uuids = {"a-1"};
+  const auto by_uuid = cluster.Explain(pod);
+  ASSERT_EQ(by_uuid.at(0).cards.size(), 2u);
+  EXPECT_EQ(by_uuid[0].cards[0].why, "another GPU is requested");
+  EXPECT_EQ(by_uuid[0].cards[1].why, "cordoned");
+  pod.uuids.clear();
+  pod.not_uuids = {"a-0"};
+  EXPECT_EQ(cluster.Explain(pod).at(0).cards.at(0).why, "another GPU is requested");
+  pod.not_uuids.clear();
+  pod.models = {"unheard-of"};
+  const std::string by_model = cluster.Explain(pod).at(0).cards.at(0).why;
+  EXPECT_EQ(by_model, "model " + node.cards[0].model + " is not requested");
+}
+
 TEST_F(ClusterTest, EveryRefusalSaysWhyForEachNodeAndGpu) {
   Node a = MakeNode("a", 1);
   a.cordoned = true;

@@ -38,8 +38,8 @@ TEST(Budgets, WhoGoesOverAndComesBackIsSaidOnce) {
   const auto over = budgets.Update(teams, Held(512.34, 100));
   ASSERT_EQ(over.size(), 1u);
   EXPECT_EQ(over[0],
-            "team research is over its budget of 500 GPU-hours in 30 days (512.3): its pods run at "
-            "low priority until the last 30 days hold less than 495");
+            "team research is over its budget of 500 GPU-hours in 30 days (512.3): its pods "
+            "lose high priority until the last 30 days hold less than 495");
   EXPECT_TRUE(budgets.Update(teams, Held(513, 100)).empty());
   EXPECT_TRUE(budgets.Update(teams, Held(497, 100)).empty()) << "not back by a little";
   EXPECT_TRUE(budgets.states().at("research").over);
@@ -62,7 +62,7 @@ TEST(Budgets, SentencesShowByHowMuchABudgetIsExceededHoweverLittle) {
   ASSERT_EQ(over.size(), 1u);
   EXPECT_EQ(over[0],
             "team research is over its budget of 0.001 GPU-hours in 30 days (0.00103): its pods "
-            "run at low priority until the last 30 days hold less than 0.00099");
+            "lose high priority until the last 30 days hold less than 0.00099");
   const auto back = budgets.Update(teams, Held(0.00098, 100));
   ASSERT_EQ(back.size(), 1u);
   EXPECT_EQ(back[0],

@@ -54,7 +54,7 @@ TEST(Explain, SaysWhyAPodGetsWhatItGets) {
       "has 41% of what they used (older use counts half every 7 days), more than its due. Of the "
       "teams with work it is due 34% of what is left over, 8.5% of the GPU. It is limited to 50%. "
       "It waited 12% of the last minute. Team research/vision held 512.3 of its budget of 500 "
-      "GPU-hours in 30 days: its pods run at low priority.");
+      "GPU-hours in 30 days: its pods lose high priority.");
 }
 
 TEST(Explain, SaysWhereLimitsAndIdlenessMatter) {
