@@ -199,7 +199,8 @@ export class MockWorld {
       'node,model,gpu': () => this.gpus.map((gpu) => ({...row(`${gpu.node}, NVIDIA H200, ${gpu.uuid}`, (capacity / this.gpus.length) * 0.7, {keys: [gpu.node, 'NVIDIA H200', gpu.uuid]}),
                                                         capacity_hours: capacity / this.gpus.length, idle_hours: (capacity / this.gpus.length) * 0.29, unattributed_hours: (capacity / this.gpus.length) * 0.01})),
       day: () => by_day,
-      team: () => split(['', ...kTeams], () => ({cost: 123.456})),
+      team: () => split(['', ...kTeams], (name) => ({cost: 123.456, ...(name === 'platform'
+        ? {budget_hours: 500, budget_held_hours: 512.3, budget_period_s: 2_592_000, over_budget: true} : {})})),
       user: () => split(['ada', 'grace', 'linus', '<b>bold</b>'], () => ({team: 'research/vision'})),
       pod: () => split(this.pods.map((pod) => pod.name), (_name, i) => ({team: this.pods[i].team})),
       gpu: () => split(this.gpus.map((gpu) => gpu.uuid)),

@@ -3,7 +3,7 @@ import {type App, type View, kFirstPod, route} from './app';
 import {ShareChart, type Line} from './chart';
 import {Keyed, arrows, choice, h, named, put, putName, set, setVar, show, swatch} from './dom';
 import {bytes, duration, grouped, percent, plural, printable, share, shortGpu} from './format';
-import {type Achieved, type Gpu, type Pod, type PodOnGpu, type UnmanagedProcess, onGpu, readHistory} from './model';
+import {type Achieved, type Gpu, type Pod, type PodOnGpu, type UnmanagedProcess, byToken, onGpu, readHistory} from './model';
 import {Past, joined} from './past';
 import {question} from './question';
 import {TokenView, kRowsMax} from './token_view';
@@ -16,6 +16,7 @@ interface Part {
   pod: Pod;
   on: PodOnGpu;
   colour: number;
+  by_token: boolean;
 }
 
 interface Tab {
@@ -37,8 +38,13 @@ interface Row {
   phase: HTMLElement;
 }
 
-export function phaseText(on: {phase: string; throttled?: boolean; memory_released?: boolean | null | undefined}): string {
-  return on.throttled ? 'at its limit' : on.memory_released ? 'swapped out' : printable(on.phase, 20);
+export function phaseText(on: {phase: string; mode: string; throttled?: boolean; memory_released?: boolean | null | undefined}): string {
+  return on.mode === 'mig' || on.mode === 'mps' ? `by ${on.mode.toUpperCase()}` : on.throttled ? 'at its limit' : on.memory_released ? 'swapped out' : printable(on.phase, 20);
+}
+
+// Why it gets no new pods, in a word; empty: it is healthy.
+function unhealthy(gpu: Gpu): string {
+  return gpu.health && gpu.health !== 'healthy' ? printable(gpu.health, 20) : '';
 }
 
 // Processes that launch without a token.
@@ -157,29 +163,33 @@ export class LiveView implements View {
     show(this.none, parts.length === 0);
     show(this.shares, parts.length > 0);
     show(this.lines, parts.length > 0);
-    show(this.token.element, parts.length > 0);
+    const turns = parts.filter((part) => part.by_token);
+    show(this.token.element, turns.length > 0);
     const shown = this.all ? parts : parts.slice(0, kRowsMax);
     this.rows.show(shown);
     show(this.more, shown.length < parts.length);
     put(this.more, `Show all ${grouped(parts.length)} pods`);
     if (parts.length === 0) return;
     this.drawChart(gpu.uuid, parts);
-    this.token.set(gpu.uuid, parts.map((part) => part.pod));
+    if (turns.length > 0) this.token.set(gpu.uuid, turns.map((part) => part.pod));
   }
 
   // Those on a GPU, the largest request first: an order that stays while shares move.
   private partsOn(uuid: string): Part[] {
     const parts: Part[] = [];
+    const gpu = this.app.status?.gpus.find((one) => one.uuid === uuid) ?? {vendor: null};
     for (const pod of this.app.status?.pods ?? []) {
       const on = onGpu(pod, uuid);
-      if (on) parts.push({pod, on, colour: this.app.colours.of(pod.name)});
+      if (on) parts.push({pod, on, colour: this.app.colours.of(pod.name), by_token: byToken(pod, gpu)});
     }
     return parts.sort((a, b) => b.pod.request - a.pod.request || (a.pod.name < b.pod.name ? -1 : 1));
   }
 
   private drawHead(gpu: Gpu, parts: readonly Part[]): void {
     const asked = parts.reduce((sum, part) => sum + part.pod.request, 0);
-    const key = JSON.stringify([gpu, parts.length, asked]);
+    const other = parts.find((part) => !part.by_token);
+    const mode = gpu.mig_enabled ? 'MIG' : (gpu.vendor || 'nvidia') !== 'nvidia' ? 'whole, without a token' : other ? other.pod.mode.toUpperCase() : null;
+    const key = JSON.stringify([gpu, parts.length, asked, mode]);
     if (this.head.dataset['is'] === key) return;
     this.head.dataset['is'] = key;
     const fact = (name: string, value: Node | string) => h('div', {}, h('dt', {}, name), h('dd', {}, value));
@@ -189,12 +199,17 @@ export class LiveView implements View {
         fact('Node', named(gpu.node || 'this one')),
         fact('Memory', bytes(gpu.memory)),
         fact('Requested', share(asked)),
-        fact('Holder', gpu.holder === null ? 'nobody' : named(gpu.holder)),
-        fact('Waiting', grouped(gpu.queue.length)),
-        fact('Hand-off', duration(gpu.handoff_ns)),
-        fact('Tokens granted', grouped(gpu.grants)),
-        fact('Overruns', grouped(gpu.overruns))));
+        ...(mode !== null ? [fact('Mode', mode)] : [
+          fact('Holder', gpu.holder === null ? 'nobody' : named(gpu.holder)),
+          fact('Waiting', grouped(gpu.queue.length)),
+          fact('Hand-off', duration(gpu.handoff_ns)),
+          fact('Tokens granted', grouped(gpu.grants)),
+          fact('Overruns', grouped(gpu.overruns))])));
+    if (gpu.cordoned) this.head.append(h('p', {class: 'note'}, 'Cordoned: it gets no new pods; those on it stay.'));
+    const why = gpu.why ? `: ${printable(gpu.why, 300)}` : '.';
     const trouble = [
+      unhealthy(gpu) === 'failed' && `This GPU has failed, and gets no new pods${why}`,
+      gpu.present && unhealthy(gpu) === 'missing' && `This GPU is missing, and gets no new pods${why}`,
       !gpu.present && 'This GPU has vanished; its pods cannot run.',
       gpu.hung && 'The holder does not drain: a kernel does not end, or a process is stopped. The token stays until it does.',
       gpu.link === 'cut' && 'The link to its node is cut; the token of this GPU does not move until the link is back.',
@@ -286,7 +301,7 @@ export class LiveView implements View {
     tab.pieces.show(parts);
     const held = parts.reduce((sum, part) => sum + part.on.achieved_10s, 0);
     put(tab.text, `${gpu.node ? `${printable(gpu.node, 30)} · ` : ''}${plural(parts.length, 'pod')} · ${percent(Math.min(100, held))} held`);
-    const flags = [!gpu.present && 'gone', gpu.hung && 'hung', gpu.link === 'cut' && 'link cut',
+    const flags = [!gpu.present ? 'gone' : unhealthy(gpu), gpu.cordoned && 'cordoned', gpu.hung && 'hung', gpu.link === 'cut' && 'link cut',
                    gpu.unmanaged.length > 0 && `${gpu.unmanaged.length} without token`].filter(Boolean).join(', ');
     put(tab.flags, flags);
     show(tab.flags, flags !== '');
@@ -309,18 +324,18 @@ export class LiveView implements View {
       achieved!, asked!, due!, waited!, memory!, phase);
     return {element, bar, achieved: achieved!, asked: asked!, due: due!, waited: waited!, memory: memory!, phase};
   }
-  private updateRow(row: Row, {pod, on}: Part): void {
+  private updateRow(row: Row, {pod, on, by_token}: Part): void {
     const of = (value: number) => `${Math.max(0, Math.min(100, value)).toFixed(2)}%`;
     setVar(row.bar, '--achieved', of(on[this.over]));
     setVar(row.bar, '--request', of(pod.request));
     setVar(row.bar, '--limit', of(pod.limit));
     put(row.achieved, percent(on[this.over]));
-    put(row.asked, pod.request === pod.limit ? share(pod.request) : `${+pod.request.toFixed(2)}–${share(pod.limit)}`);
-    put(row.due, percent(on.fluid));
-    put(row.waited, percent(on.waited_1s));
+    put(row.asked, pod.request === pod.limit || !by_token ? share(pod.request) : `${+pod.request.toFixed(2)}–${share(pod.limit)}`);
+    put(row.due, by_token ? percent(on.fluid) : '–');
+    put(row.waited, by_token ? percent(on.waited_1s) : '–');
     put(row.memory, bytes(on.memory_used));
     set(row.memory, 'title', pod.memory > 0 ? `of ${bytes(pod.memory)}` : 'no cap');
-    put(row.phase, phaseText(on));
+    put(row.phase, phaseText({...on, mode: pod.mode}));
     set(row.phase, 'data-phase', on.throttled ? 'throttled' : on.phase);
   }
 

@@ -33,6 +33,12 @@ export function onGpu(pod: api.Pod, uuid: string): api.PodOnGpu | null {
   return pod.gpus.find((part) => part.uuid === uuid) ?? null;
 }
 
+// Whether the pod launches under the GPU's token. By MIG and MPS the hardware divides the GPU, and
+// one of another vendor a pod has as a whole.
+export function byToken(pod: {mode: string}, gpu: {vendor: string | null}): boolean {
+  return pod.mode !== 'mig' && pod.mode !== 'mps' && (gpu.vendor || 'nvidia') === 'nvidia';
+}
+
 // Rows in the order of the tree of teams, each with its depth: a team, its users, its child teams.
 export function asTree(rows: readonly StandingRow[]): {row: StandingRow; depth: number}[] {
   const path = (row: StandingRow) => row.team.split('/').filter((part) => part !== '');

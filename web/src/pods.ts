@@ -10,7 +10,8 @@ import {type Column, type Sorting, matches, sorted} from './search';
 interface PodColumn extends Column<Pod> {
   text: (pod: Pod) => string;
   title?: (pod: Pod) => string;
-  wide?: boolean;  // left out where there is little room
+  wide?: boolean;    // left out where there is little room
+  widest?: boolean;  // left out before the others
 }
 
 const kPhases = ['idle', 'paused', 'waiting', 'draining', 'holding'];
@@ -27,7 +28,7 @@ const kColumns: PodColumn[] = [
     pod.gpus.length === 1 ? shortGpu(pod.gpus[0]!.uuid) : grouped(pod.gpus.length),
    title: (pod) => pod.gpus.map((part) => `${printable(part.node, 40)} ${printable(part.uuid, 60)}`).join('\n'), wide: true},
   {key: 'phase', head: 'Phase', value: (pod) => kPhases.indexOf(pod.phase), text: (pod) =>
-    phaseText({phase: pod.phase, throttled: pod.gpus.some((part) => part.throttled), memory_released: pod.memory_released}), wide: true},
+    phaseText({phase: pod.phase, mode: pod.mode, throttled: pod.gpus.some((part) => part.throttled), memory_released: pod.memory_released}), wide: true},
   {key: 'achieved', head: 'Achieved', number: true, value: (pod) => pod.achieved_10s, text: (pod) => percent(pod.achieved_10s),
    title: () => 'over 10 s, summed over its GPUs'},
   {key: 'request', head: 'Request', number: true, value: (pod) => pod.request, text: (pod) => share(pod.request)},
@@ -38,8 +39,10 @@ const kColumns: PodColumn[] = [
   {key: 'efficiency', head: 'Busy', number: true, value: efficiency, text: (pod) => percent(efficiency(pod) * 100),
    title: () => 'fraction of the held time in which the GPU executed', wide: true},
   {key: 'memory', head: 'Memory', number: true, value: (pod) => pod.memory_used, text: (pod) => bytes(pod.memory_used), wide: true},
-  {key: 'clients', head: 'Processes', number: true, value: (pod) => pod.clients.length, text: (pod) => grouped(pod.clients.length), wide: true},
+  {key: 'clients', head: 'Processes', number: true, value: (pod) => pod.clients.length, text: (pod) => grouped(pod.clients.length), widest: true},
 ];
+
+const widthClass = (column: PodColumn) => column.widest ? 'widest' : column.wide ? 'wide' : '';
 
 interface Row {
   element: HTMLTableRowElement;
@@ -55,7 +58,7 @@ export class PodsView implements View {
     this.count = h('p', {class: 'note', role: 'status'});
     this.heads = kColumns.map((column) => {
       const button = h('button', {type: 'button', class: 'sort', onclick: () => this.sortBy(column)}, column.head);
-      return h('th', {scope: 'col', class: `${column.number ? 'n' : ''} ${column.wide ? 'wide' : ''}`}, button);
+      return h('th', {scope: 'col', class: `${column.number ? 'n' : ''} ${widthClass(column)}`}, button);
     });
     this.body = h('tbody');
     this.table = h('table', {class: 'pods'}, h('caption', {class: 'unseen'}, 'Pods'),
@@ -139,7 +142,7 @@ export class PodsView implements View {
   private make(pod: Pod): Row {
     const cells: HTMLElement[] = kColumns.map((column, i) => i === 0
       ? h('th', {scope: 'row'}, swatch(this.app.colours.of(pod.name)), h('a', {href: route('pods', pod.name)}, named(pod.name)))
-      : h('td', {class: `${column.number ? 'n' : ''} ${column.wide ? 'wide' : ''} ${column.key === 'phase' ? 'phase' : ''}`}));
+      : h('td', {class: `${column.number ? 'n' : ''} ${widthClass(column)} ${column.key === 'phase' ? 'phase' : column.key === 'gpus' ? 'whole' : ''}`}));
     return {element: h('tr', {}, ...cells), cells};
   }
 
@@ -168,6 +171,7 @@ export class PodsView implements View {
         fact('Memory', pod.memory > 0 ? `${bytes(pod.memory_used)}; cap ${bytes(pod.memory)} per GPU` : bytes(pod.memory_used)),
         ...(pod.latency_ns ? [fact('Latency', latencyText(pod))] : []),
         fact('Launches', grouped(pod.launches)), fact('Tokens', grouped(pod.grants)), fact('Revoked', grouped(pod.revocations)),
+        ...(pod.mode && pod.mode !== 'time-slice' ? [fact('Mode', pod.mode)] : []),
         fact('Priority', pod.priority === 'low' ? 'normal' : pod.priority), fact('Team', pod.team || '–'), fact('Gang', gangText(pod))),
       h('h3', {}, 'On its GPUs'),
       h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'On its GPUs, table'}, h('table', {},
@@ -175,7 +179,7 @@ export class PodsView implements View {
           h('th', {scope: 'col', class: 'n'}, 'Due'), h('th', {scope: 'col', class: 'n'}, 'Waited'), h('th', {scope: 'col', class: 'n'}, 'Memory'))),
         h('tbody', {}, ...pod.gpus.map((part) => h('tr', {},
           h('th', {scope: 'row'}, h('a', {href: route('live', part.uuid), title: printable(part.uuid)}, `${printable(part.node, 40)} ${shortGpu(part.uuid)}`)),
-          h('td', {class: 'phase', 'data-phase': part.throttled ? 'throttled' : part.phase}, phaseText(part)),
+          h('td', {class: 'phase', 'data-phase': part.throttled ? 'throttled' : part.phase}, phaseText({...part, mode: pod.mode})),
           h('td', {class: 'n'}, percent(part.achieved_10s)), h('td', {class: 'n'}, percent(part.fluid)),
           h('td', {class: 'n'}, percent(part.waited_1s)), h('td', {class: 'n'}, bytes(part.memory_used))))))),
       h('h3', {}, plural(pod.clients.length, 'process', 'processes')),

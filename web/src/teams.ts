@@ -153,8 +153,10 @@ export class TeamsView implements View {
     const off = report.capacity_hours - held - report.idle_hours - report.unattributed_hours;
     // The largest have a colour here and in the table.
     const coloured = report.by === 'day' ? [] : rows.slice(0, kColours).filter((row) => row.held_hours > 0);
-    this.app.colours.meet(coloured.map((row) => ({name: row.key, places: [`by ${report.by}`]})));
-    const colour = new Map(coloured.map((row) => [row.key, this.app.colours.of(row.key)]));
+    // By the names that the chart above has.
+    const nameOf = (key: string) => key || unset(report.by);
+    this.app.colours.meet(coloured.map((row) => ({name: nameOf(row.key), places: [`by ${report.by}`]})));
+    const colour = new Map(coloured.map((row) => [row.key, this.app.colours.of(nameOf(row.key))]));
     const others = held - coloured.reduce((sum, row) => sum + row.held_hours, 0);
     const part = (name: string, value: number, fill: string) => {
       const piece = h('span', {class: fill, title: `${printable(name, 60)}: ${hours(value)} GPU-hours`});
@@ -165,7 +167,7 @@ export class TeamsView implements View {
     this.sum.replaceChildren(
       h('p', {}, `${day(report.from_ms)} to ${day(report.to_ms)}: held ${hours(held)} + idle ${hours(report.idle_hours)} + unattributed ${hours(report.unattributed_hours)} = ${hours(held + report.idle_hours + report.unattributed_hours)} of ${hours(report.capacity_hours)} GPU-hours of capacity.`,
         Math.abs(off) > Math.max(0.01, report.capacity_hours * 0.005) ? h('strong', {class: 'trouble'}, ` This does not add up: ${hours(off)} are missing.`) : null),
-      h('div', {class: 'stack large', 'aria-hidden': 'true'}, ...coloured.map((row) => part(row.key, row.held_hours, `c${colour.get(row.key)}`)),
+      h('div', {class: 'stack large', 'aria-hidden': 'true'}, ...coloured.map((row) => part(nameOf(row.key), row.held_hours, `c${colour.get(row.key)}`)),
         part(coloured.length > 0 ? 'others' : 'held', others, 'fill-rest'), part('unattributed', report.unattributed_hours, 'fill-loss'), part('idle', report.idle_hours, 'fill-idle')),
       h('ul', {class: 'legend', 'aria-hidden': 'true'}, ...([[coloured.length > 0 ? 'other holders' : 'held', 'fill-rest', others > 0.005 * held], ['unattributed', 'fill-loss', true], ['idle', 'fill-idle', true]] as const)
         .map(([name, fill, there]) => there && h('li', {}, h('span', {class: `swatch ${fill}`}), name))));
@@ -175,6 +177,7 @@ export class TeamsView implements View {
     }
     const cost = rows.some((row) => row.cost !== null);
     const energy = report.energy_kwh !== null;
+    const budgets = rows.some((row) => row.budget_hours !== null);
     const teams = report.by !== 'team' && rows.some((row) => row.team);
     const n = (text: string, strong = false) => h('td', {class: strong ? 'n strong' : 'n'}, text);
     const head = (text: string, title?: string) => h('th', {scope: 'col', class: 'n', title}, text);
@@ -182,12 +185,15 @@ export class TeamsView implements View {
       h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, {team: 'Team', user: 'User', pod: 'Pod', gpu: 'GPU', day: 'Day'}[report.by] ?? 'Whose'),
         teams && h('th', {scope: 'col'}, 'Team'), head('Held h'), head('of all held'), head('Busy h'), head('Busy', 'fraction of the held time in which the GPU executed'),
         head('Waited h'), head('Memory GiB·h'), head('Launches'), cost && head(report.currency ? `Cost, ${printable(report.currency, 12)}` : 'Cost'),
-        energy && head('Energy kWh', 'of the GPU, while these pods held it'))),
+        energy && head('Energy kWh', 'of the GPU, while these pods held it'),
+        budgets && head('Budget h', 'what the team and all below it held in the last period of its budget, whatever the window'))),
       h('tbody', {}, ...rows.slice(0, 1000).map((row) => h('tr', {},
         h('th', {scope: 'row'}, colour.has(row.key) && swatch(colour.get(row.key)!), row.key === '' ? h('i', {}, unset(report.by)) : named(row.key)),
         teams && h('td', {}, row.team ? named(row.team) : '–'),
         n(hours(row.held_hours), true), n(percent(held > 0 ? (row.held_hours / held) * 100 : NaN)), n(hours(row.busy_hours)), n(row.allocated && !row.measured ? '–' : percent(row.efficiency * 100)),
-        n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)), energy && n(row.energy_kwh === null ? '–' : hours(row.energy_kwh)))))));
+        n(hours(row.waited_hours)), n(hours(row.memory_gib_hours)), n(grouped(row.launches)), cost && n(row.cost === null ? '–' : grouped(row.cost, 2)), energy && n(row.energy_kwh === null ? '–' : hours(row.energy_kwh)),
+        budgets && h('td', {class: row.over_budget ? 'n trouble' : 'n'}, row.budget_hours === null ? '–'
+          : `${hours(row.budget_held_hours ?? 0)} of ${hours(row.budget_hours)}${row.over_budget ? ', over' : ''}`))))));
     if (rows.length > 1000) this.table.append(h('p', {class: 'note'}, `The first 1000 of ${grouped(rows.length)}.`));
   }
 
@@ -202,8 +208,8 @@ export class TeamsView implements View {
     const head = (text: string, title?: string) => h('th', {scope: 'col', class: 'n', title}, text);
     const n = (text: string) => h('td', {class: 'n'}, text);
     this.standing.replaceChildren(h('table', {class: 'standing'},
-      h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Team, user'), head('Shares'), head('of all', 'S: normalised shares'), head('Used h', 'decayed'),
-        head('Uncounted h', 'decayed; no other team wanted it'), head('of all', 'U_A: normalised usage'), head('Effective', 'U_E: effective usage'), head('Factor', 'F = 2^(−U_E / S); ½: use and due agree'),
+      h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Team, user'), head('Shares'), head('of all shares', 'S: normalised shares'), head('Used h', 'decayed'),
+        head('Uncounted h', 'decayed; no other team wanted it'), head('of all use', 'U_A: normalised usage'), head('Effective', 'U_E: effective usage'), head('Factor', 'F = 2^(−U_E / S); ½: use and due agree'),
         head('LevelFS', 'S over U among siblings'), head('Rank', 'Fair Tree; of users'), h('th', {scope: 'col'}, h('span', {class: 'unseen'}, 'Why')))),
       h('tbody', {}, ...asTree(standing.rows).slice(0, 2000).map(({row, depth}) => {
         const label = row.user !== '' ? row.user : row.team === '' ? '(all)' : row.team.split('/').pop()!;

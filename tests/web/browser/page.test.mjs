@@ -322,6 +322,75 @@ describe('the page', {concurrency: 6}, () => {
     assert.ok(server.asked.slice(before_it).some((path) => path.includes('/standing')));
   }));
 
+  test('who has no team has one colour in the chart and in the table', on(few, {}, async (page, server) => {
+    const report = server.world.report.bind(server.world);
+    server.world.report = (by, last) => {
+      const all = report(by, last);
+      return {...all, rows: all.rows.filter((row) => ['', 'research/vision'].includes(row.keys ? row.keys[1] : row.key))};
+    };
+    await ready(page, 'teams');
+    const colour = (swatch) => swatch.evaluate((element) => getComputedStyle(element).backgroundColor);
+    const of_chart = page.locator('.days .legend li', {hasText: '(no team)'}).locator('.swatch');
+    const of_table = page.locator('.use tbody tr', {hasText: '(no team)'}).locator('.swatch');
+    assert.equal(await colour(of_table), await colour(of_chart));
+  }));
+
+  test('a team over its budget is seen', on(few, {}, async (page) => {
+    await ready(page, 'teams');
+    const cell = page.locator('.use tbody tr', {hasText: 'platform'}).locator('td.trouble');
+    assert.match(await cell.textContent(), /^512 of 500, over$/);
+    assert.equal(await page.locator('.use td.trouble').count(), 1);
+  }));
+
+  for (const width of [400, 1000, 1400]) {
+    test(`GPUs that get no new pods say so, and those without tokens show none, at ${width} pixels`, on(() => new MockWorld({gpus: 5, pods: 2}), {width}, async (page, server) => {
+      server.change = (status) => {
+        const [cordoned, failed, mig, other] = status.gpus;
+        cordoned.cordoned = true;
+        Object.assign(failed, {health: 'failed', why: 'XID 79'});
+        mig.mig_enabled = true;
+        other.vendor = 'amd';
+        for (const pod of status.pods) {
+          if (pod.gpus[0].uuid === mig.uuid) pod.mode = 'mig';
+          if (pod.gpus[0].uuid === other.uuid) pod.mode = 'exclusive';
+          if (pod.gpus[0].uuid === cordoned.uuid) Object.assign(pod.gpus[0], {memory_released: true, throttled: false, phase: 'idle'});
+        }
+        return status;
+      };
+      const tab = (i) => page.locator('.gpu-tab').nth(i);
+      const see = async (i) => {
+        await tab(i).click();
+        await page.locator('.gpu-tab[aria-current]').nth(0).waitFor();
+        await page.waitForFunction((uuid) => document.querySelector('.gpu-head code')?.textContent === uuid, server.world.gpus[i].uuid);
+      };
+      await tab(0).getByText('cordoned').waitFor();
+      await tab(1).getByText('failed').waitFor();
+      await see(0);
+      await page.getByText('Cordoned: it gets no new pods').waitFor();
+      // No cell's text is wider than its cell.
+      await page.locator('.shares').getByText('swapped out').first().waitFor({state: 'attached'});
+      const wider = await page.locator('.shares td.phase').evaluateAll((cells) => cells.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent));
+      assert.deepEqual(wider, []);
+      await see(1);
+      await page.getByText('This GPU has failed, and gets no new pods: XID 79').waitFor();
+      assert.ok(await page.locator('.token-view').isVisible());
+      await see(2);
+      assert.equal(await page.locator('.token-view').isVisible(), false);
+      assert.match(await page.locator('.gpu-head .facts').textContent(), /ModeMIG$/);
+      assert.match(await page.locator('.shares tbody tr').first().textContent(), /–.*by MIG/);
+      await see(3);
+      assert.equal(await page.locator('.token-view').isVisible(), false);
+      await see(4);
+      assert.ok(await page.locator('.token-view').isVisible());
+      await fits(page, 'live');
+      await go(page, 'pods');
+      await page.locator('.pods tbody tr').first().waitFor();
+      const heights = await page.locator('.pods tbody tr').evaluateAll((rows) => rows.map((row) => row.getBoundingClientRect().height));
+      assert.ok(Math.max(...heights) < 40, `rows of ${Math.max(...heights)} pixels`);
+      assert.ok(await page.locator('.pods').evaluate((table) => table.parentElement.scrollWidth <= table.parentElement.clientWidth), 'no column is out of sight');
+    }));
+  }
+
   test('a report that does not add up is called that', on(few, {}, async (page, server) => {
     const report = server.world.report.bind(server.world);
     server.world.report = (by, last) => ({...report(by, last), idle_hours: 0});
