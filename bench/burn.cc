@@ -12,11 +12,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
+#include "base/help_formatter.h"
 #include "base/parse.h"
 #include "base/standard_files.h"
 #include "bench/workload.h"
@@ -390,6 +392,7 @@ int Main(int argc, char** argv) {
   Options options;
   Workload& w = options.workload;
   CLI::App app{"Keeps a GPU busy in a known way, and says what it got.", "baton-burn"};
+  app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kFooter);
 
   AddParsed(app, "--kernel", &w.kernel, ParseDuration, "Mean length of a kernel [1ms]", "TIME");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/help_command.h"
+#include "base/help_formatter.h"
 #include "base/standard_files.h"
 #include "base/suggest.h"
 #include "base/utf8.h"
@@ -72,7 +73,7 @@ bool TakesNames(const CLI::App& baton, const std::vector<std::string>& words) {
 }
 
 // CLI11 knows nothing of what stands after "--".
-class Help : public CLI::Formatter {
+class Help : public HelpFormatter {
   std::string make_usage(const CLI::App* app, std::string name) const override {
     std::string usage = CLI::Formatter::make_usage(app, name);
     const std::string& command = app->get_name();

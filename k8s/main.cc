@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <memory>
 
 #include "base/help_command.h"
+#include "base/help_formatter.h"
 #include "base/standard_files.h"
 #include "k8s/command.h"
 
@@ -11,6 +13,7 @@ namespace {
 
 int Run(int argc, char** argv) {
   CLI::App program{"Shares GPUs among Kubernetes pods by time.", "baton-k8s"};
+  program.formatter(std::make_shared<baton::HelpFormatter>());
   program.set_version_flag("--version", BATON_VERSION);
   program.require_subcommand(1);
   program.footer(

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "base/help_formatter.h"
 
 namespace baton {
 namespace {
@@ -34,6 +37,19 @@ Said Say(std::vector<std::string> words) {
   }
   said.out = testing::internal::GetCapturedStdout();
   return said;
+}
+
+TEST(HelpFormatter, LeavesTwoSpacesOrALineBetweenAnOptionAndItsDescription) {
+  for (size_t length = 1; length < 40; ++length) {
+    CLI::App program("Does things.", "program");
+    program.formatter(std::make_shared<HelpFormatter>());
+    std::string value;
+    program.add_option("--size", value, "How large")->type_name(std::string(length, 'X'));
+    const std::string help = program.help();
+    const size_t at = help.find("How large");
+    ASSERT_NE(at, std::string::npos);
+    EXPECT_EQ(help.substr(at - 2, 2), "  ") << help;
+  }
 }
 
 TEST(HelpCommand, PrintsWhatTheFlagPrints) {
