@@ -71,7 +71,10 @@ function(baton_program name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE baton_options baton_sanitizers ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin INSTALL_RPATH "$ORIGIN/../lib")
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin INSTALL_RPATH "$ORIGIN/../lib"
+    # Else CMake leaves room for it, a path of empty entries: libraries are looked for in the current
+    # folder. The Dockerfile takes the programs from the build.
+    BUILD_WITH_INSTALL_RPATH ON)
   if(NOT arg_NO_INSTALL)
     set_property(GLOBAL APPEND PROPERTY BATON_PROGRAMS ${name})
   endif()

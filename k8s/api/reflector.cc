@@ -1,5 +1,7 @@
 #include "k8s/api/reflector.h"
 
+#include <spdlog/spdlog.h>
+
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -30,6 +32,13 @@ void DropManagedFields(Json& object) {
 bool IsAbsent(const std::string& trouble) {
   // As ErrorOf() says it: behind the request, whose address may have such a number too.
   return trouble.find(": 404 ") != std::string::npos || trouble.find(": 403 ") != std::string::npos;
+}
+
+void LogTrouble(std::string_view plural, const std::string& trouble) {
+  // An API server sends no bookmarks of kinds of which nothing ever changes.
+  const bool idle = trouble.find("nothing was heard") != std::string::npos;
+  spdlog::log(idle ? spdlog::level::debug : spdlog::level::warn, "watching {}: {}", plural,
+              trouble);
 }
 
 struct Reflector::State {

@@ -29,6 +29,8 @@ struct ReflectorSink {
 // Whether such a sentence says that the API server has no such kind, or keeps it from this program;
 // else it may come back.
 bool IsAbsent(const std::string& trouble);
+// Logs such a sentence: as a warning, but of a watch of which nothing was heard.
+void LogTrouble(std::string_view plural, const std::string& trouble);
 
 struct ReflectorOptions {
   std::string name_space;  // empty: all

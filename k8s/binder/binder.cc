@@ -311,11 +311,8 @@ class Binder::Impl {
       sink.trouble = [this, kind, entry](const std::string& why) {
         const bool custom = entry.resource.group == resources::kSharePods.group &&
                             why.find("404") != std::string::npos;
-        // An API server sends no bookmarks of kinds of which nothing ever changes.
-        const bool idle = why.find("nothing was heard") != std::string::npos;
-        spdlog::log(idle ? spdlog::level::debug : spdlog::level::warn, "watching {}: {}{}",
-                    entry.resource.plural, why,
-                    custom ? "; apply Baton's CustomResourceDefinitions" : "");
+        LogTrouble(entry.resource.plural,
+                   why + (custom ? "; apply Baton's CustomResourceDefinitions" : ""));
         if (entry.optional && IsAbsent(why)) Synced(kind);
       };
       ReflectorOptions watch = options_.watches;

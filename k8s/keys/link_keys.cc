@@ -139,9 +139,7 @@ ReflectorSink SinkOf(std::string_view plural, std::function<void(Json)> changed,
   sink.gone = std::move(gone);
   sink.synced = std::move(synced);
   sink.trouble = [plural = std::string(plural)](const std::string& why) {
-    // An API server sends no bookmarks of kinds of which nothing ever changes.
-    const bool idle = why.find("nothing was heard") != std::string::npos;
-    spdlog::log(idle ? spdlog::level::debug : spdlog::level::warn, "watching {}: {}", plural, why);
+    LogTrouble(plural, why);
   };
   return sink;
 }

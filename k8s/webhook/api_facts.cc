@@ -1,7 +1,5 @@
 #include "k8s/webhook/api_facts.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -42,7 +40,7 @@ ApiFacts::ApiFacts(Client& client) : client_(client) {
     const std::lock_guard lock(mutex_);
     namespaces_.erase(TextAt(object, "metadata/name"));
   };
-  sink.trouble = [](const std::string& why) { spdlog::warn("watching namespaces: {}", why); };
+  sink.trouble = [](const std::string& why) { LogTrouble("namespaces", why); };
   watch_.emplace(client_, resources::kNamespaces, ReflectorOptions(), std::move(sink));
   ReflectorSink classes;
   classes.changed = [this](const Json& object) {
@@ -57,9 +55,7 @@ ApiFacts::ApiFacts(Client& client) : client_(client) {
     const std::lock_guard lock(mutex_);
     classes_listed_ = true;
   };
-  classes.trouble = [](const std::string& why) {
-    spdlog::warn("watching priority classes: {}", why);
-  };
+  classes.trouble = [](const std::string& why) { LogTrouble("priority classes", why); };
   class_watch_.emplace(client_, resources::kPriorityClasses, ReflectorOptions(),
                        std::move(classes));
   ReflectorSink teams;
@@ -78,7 +74,7 @@ ApiFacts::ApiFacts(Client& client) : client_(client) {
     teams_listed_ = true;
     teams_.Settle();
   };
-  teams.trouble = [](const std::string& why) { spdlog::warn("watching teams: {}", why); };
+  teams.trouble = [](const std::string& why) { LogTrouble("teams", why); };
   team_watch_.emplace(client_, resources::kTeams, ReflectorOptions(), std::move(teams));
 }
 
