@@ -89,7 +89,7 @@ bool Open() {
   if (path == nullptr || path[0] == 0) path = "/run/baton/baton.sock";
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  if (ticket == nullptr || strlen(path) >= sizeof(address.sun_path)) return false;
+  if (ticket == nullptr || ticket[0] == 0 || strlen(path) >= sizeof(address.sun_path)) return false;
   strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
   g_figures.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (g_figures.fd < 0) return false;

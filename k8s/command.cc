@@ -86,13 +86,15 @@ void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook
       ->capture_default_str();
 }
 
-void AddPodPlaces(CLI::App& command, std::string* runtime_class,
-                  std::vector<std::string>* tolerate) {
-  command.add_option("--runtime-class", *runtime_class,
+void AddPodDefaults(CLI::App& command, InjectOptions* inject) {
+  command.add_flag("--choose-mode", inject->choose_mode,
+                   "Pods with a share that name no mode get mode auto: they take turns, or have a "
+                   "MIG instance; must be equal for binder and webhook");
+  command.add_option("--runtime-class", inject->runtime_class,
                      "runtimeClassName of pods that request GPUs and name none; must be equal for "
                      "binder and webhook");
   command.add_option(
-      "--tolerate", *tolerate,
+      "--tolerate", inject->tolerate,
       "Taint KEY (NoSchedule) that pods which request GPUs tolerate; can be repeated; "
       "must be equal for binder and webhook");
 }

@@ -14,6 +14,7 @@
 #include "devmgr/placement/policy.h"
 #include "k8s/api/cluster_config.h"
 #include "k8s/api/object.h"
+#include "k8s/types/inject.h"
 #include "k8s/types/tenancy.h"
 
 namespace CLI {
@@ -56,9 +57,8 @@ struct PolicyFlag {
 void AddMemoryUnit(CLI::App& command, uint32_t* mib);
 // --socket-dir and --hook-dir: folders on the nodes, the same for those that make pods.
 void AddPodFolders(CLI::App& command, std::string* socket_dir, std::string* hook_dir);
-// --runtime-class and --tolerate: what pods with GPUs are given beside, likewise.
-void AddPodPlaces(CLI::App& command, std::string* runtime_class,
-                  std::vector<std::string>* tolerate);
+// --choose-mode, --runtime-class and --tolerate: what pods with GPUs are given beside, likewise.
+void AddPodDefaults(CLI::App& command, InjectOptions* inject);
 // --flavor: sizes that pods and SharePods may name, likewise; see ParseFlavors().
 void AddFlavors(CLI::App& command, std::vector<std::string>* flavors);
 // --restrict and --namespace-team: what namespaces may ask for and whose they are, the same for

@@ -214,10 +214,11 @@ std::string ModesInWords() {
 }
 
 const std::array<PodField, 31>& Table() {
-  static const std::string kModeNames = ModeNames();
+  static const std::string kModeNames = fmt::format("{}, {}", ModeNames(), kAuto);
   static const std::string kModeAbout =
       "How the GPU is shared: " + ModesInWords() +
-      "; default: time-slice, or without Kubernetes mig where it is on";
+      ", auto (one of the first two, where there is room); default: on Kubernetes time-slice, "
+      "unless the operator says auto; elsewhere auto";
   static const std::array<PodField, 31> kTable{{
       {"name", "", "NAME", false, "", "", "How users call the pod", kWordMax, &PodRequest::name},
       {"flavor", "--flavor", "NAME", true, "flavor", "flavor",
@@ -384,7 +385,10 @@ Result<void> ReadPlace(const PodField& field, const Json& value, PodRequest& req
     return put;
   }
   if (const auto* text = std::get_if<std::string CardWishes::*>(&field.place)) {
-    return Put(ReadText(field, value), request.wishes.**text);
+    auto put = Put(ReadText(field, value), request.wishes.**text);
+    // To leave the choice open is to wish for nothing.
+    if (put && request.wishes.mode == kAuto) request.wishes.mode.clear();
+    return put;
   }
   if (const auto* texts = std::get_if<std::vector<std::string> CardWishes::*>(&field.place)) {
     return Put(ReadTexts(value, field.bytes_max), request.wishes.**texts);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "devmgr/placement/cluster_state.h"
+#include "spec/modes.h"
 
 namespace baton::devmgr {
 namespace {
@@ -44,6 +45,12 @@ size_t Cluster::State::ModeOf(std::string_view name) const {
   return modes.size();
 }
 
+uint16_t Cluster::State::ModesFor(std::string_view wanted) const {
+  if (wanted.empty()) return open_modes;
+  const size_t m = ModeOf(wanted);
+  return static_cast<uint16_t>(m == modes.size() ? 0 : 1u << m);
+}
+
 void Cluster::State::AddUp(NodeState& node) const {
   node.share_used = node.share_free = {};
   node.card_memory_used = node.card_memory = 0;
@@ -53,7 +60,8 @@ void Cluster::State::AddUp(NodeState& node) const {
     const CardState& card = node.cards[c];
     node.free.share[c] = 0;
     if (card.usable) SetFree(node.free, c, *card.card, card.use);
-    if (card.usable && card.serves != 0 && (card.use.vgpus == 0 || card.exclusion == 0)) {
+    if (card.usable && (card.serves & open_modes) != 0 &&
+        (card.use.vgpus == 0 || card.exclusion == 0)) {
       node.open |= static_cast<uint16_t>(1u << c);
     }
     node.full[c] = static_cast<int16_t>(Fullness(policy, card.use.share, policy::kWhole,
@@ -178,6 +186,9 @@ Cluster::Cluster(std::span<const SharingMode* const> modes, const PlacementPolic
     : state_(std::make_unique<State>()) {
   BATON_CHECK(!modes.empty() && modes.size() <= kModesMax);
   state_->modes.assign(modes.begin(), modes.end());
+  for (size_t m = 0; m < modes.size(); ++m) {
+    if (spec::Accepts("", modes[m]->name())) state_->open_modes |= static_cast<uint16_t>(1u << m);
+  }
   state_->policy = policy;
 }
 

@@ -19,6 +19,7 @@ struct Cluster::State {
   using CardCounts = std::map<std::string, uint32_t>;  // by uuid: pods' virtual GPUs there
 
   std::vector<const SharingMode*> modes;
+  uint16_t open_modes = 0;  // a bit for each that may be chosen for a pod that leaves it open
   PlacementPolicy policy;
   Mix mix;
   std::vector<std::unique_ptr<NodeState>> nodes;  // by name
@@ -41,6 +42,8 @@ struct Cluster::State {
   uint64_t WordOf(const std::string& word) const;
   // Index of the mode; modes.size(): there is none of that name.
   size_t ModeOf(std::string_view name) const;
+  // A bit for each mode that a pod accepts which wants that one; empty: which leaves it open.
+  uint16_t ModesFor(std::string_view wanted) const;
   // What follows from the node's GPUs.
   void AddUp(NodeState& node) const;
 

@@ -229,8 +229,7 @@ Compiled Compile(const Cluster::State& s, const PodRequest& request) {
   if (request.card_rule) pod.policy.cards = *request.card_rule;
   pod.wants = WantsOf(request);
   pod.wanted = Wants(pod.wants);
-  const size_t mode = s.ModeOf(request.mode);
-  pod.mode_mask = request.mode.empty() ? 0xffff : static_cast<uint16_t>(1u << mode);
+  pod.mode_mask = s.ModesFor(request.mode);
   pod.exclusion = s.WordOf(request.exclusion);
   if (const auto it = s.affinity.find(request.affinity); it != s.affinity.end()) {
     pod.near = &it->second;

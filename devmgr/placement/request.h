@@ -52,7 +52,9 @@ struct PodRequest {
   uint64_t memory_mib = 0;  // of the node; at most 2^40
   std::vector<ContainerRequest> containers;
 
-  std::string mode;  // "time-slice", "mig", ...; empty: whichever scores best
+  // "time-slice", "mig", ...; empty: whichever scores best of those that may be chosen
+  // (Mode::chosen)
+  std::string mode;
   // GPUs. A model is meant by any of its words in order, whatever the case: "h100", "A100 80GB".
   std::vector<std::string> models;  // one of these; empty: any
   std::vector<std::string> not_models;

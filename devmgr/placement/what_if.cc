@@ -5,6 +5,7 @@
 #include "devmgr/placement/cluster_state.h"
 #include "devmgr/placement/model_name.h"
 #include "devmgr/placement/replay.h"
+#include "spec/modes.h"
 
 namespace baton::devmgr {
 
@@ -76,7 +77,7 @@ bool Shortage::MeansCard(const Card& card) {
   if (!request_.uuids.empty() && !has(request_.uuids, card.uuid)) return false;
   if (has(request_.not_uuids, card.uuid)) return false;
   if (std::none_of(modes_.begin(), modes_.end(), [&](const SharingMode* mode) {
-        return (request_.mode.empty() || mode->name() == request_.mode) && mode->Serves(card);
+        return spec::Accepts(request_.mode, mode->name()) && mode->Serves(card);
       })) {
     return false;
   }

@@ -162,7 +162,7 @@ void AddBinder(CLI::App& program, int* exit_code) {
                     "Lead without election; only if no other binder can run");
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
-  AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
+  AddPodDefaults(*command, &flags->inject);
   AddFlavors(*command, &flags->flavors);
   command
       ->add_option("--scheduler-name", flags->scheduler, "Schedules pods with this schedulerName")

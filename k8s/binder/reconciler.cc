@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "spec/modes.h"
+
 namespace baton::k8s {
 namespace {
 
@@ -371,7 +373,7 @@ void Reconciler::Bind(const Entry& entry, const Pod& pod, const GpuPod& gpu) {
   if (!HasVolumes(entry, to) || !HasDevices(entry, pod, gpu, to)) return;
   Json annotations = Json::object();
   if (gpu.asks()) {
-    for (auto& [key, value] : PlacementAnnotations(gpu, to)) annotations[key] = value;
+    for (auto& [key, value] : PlacementAnnotations(gpu, to, pod.gpu)) annotations[key] = value;
   }
   Json body{{"apiVersion", "v1"},
             {"kind", "Binding"},
@@ -396,19 +398,20 @@ bool Reconciler::HasDevices(const Entry& entry, const Pod& pod, const GpuPod& gp
     return false;
   }
   const auto there = p_.devices.find(to.node);
-  size_t made = 0;
+  size_t parts = 0, made = 0;
   for (size_t i = 0; i < gpu.containers.size(); ++i) {
-    if (there == p_.devices.end()) break;
-    const auto devices = there->second.find(TicketOf(pod.uid, gpu.containers[i].name));
     size_t at = 0;
     for (devmgr::Vgpu& vgpu : to.vgpus) {
-      if (vgpu.container != i || devices == there->second.end()) continue;
-      if (at == devices->second.size()) break;
+      if (vgpu.container != i || spec::ByToken(vgpu.mode)) continue;
+      ++parts;
+      if (there == p_.devices.end()) continue;
+      const auto devices = there->second.find(TicketOf(pod.uid, gpu.containers[i].name));
+      if (devices == there->second.end() || at == devices->second.size()) continue;
       vgpu.device = devices->second[at++];
       ++made;
     }
   }
-  if (made == to.vgpus.size()) {
+  if (made == parts) {
     making_.erase(key);
     return true;
   }

@@ -70,7 +70,7 @@ std::optional<Json> Resizes::Reconcile(const Entry& entry, const GpuPod& wanted,
   if (!parts && (!entry.pod->placement || !(*entry.pod->placement == *resized))) {
     changing_.insert(key);
     if (!patch) patch = Json::object();
-    for (auto& [annotation, value] : PlacementAnnotations(wanted, *resized)) {
+    for (auto& [annotation, value] : PlacementAnnotations(wanted, *resized, entry.pod->gpu)) {
       (*patch)["metadata"]["annotations"][annotation] = value;
     }
   }

@@ -64,6 +64,8 @@ struct Asked {
 Result<Asked> Ask(const Json& pod, uint32_t memory_unit_mib) {
   auto gpu = ReadGpuPod(pod, memory_unit_mib);
   if (!gpu) return tl::unexpected(gpu.error());
+  // No part of a GPU can be made before another scheduler binds, so what is open is decided.
+  if (gpu->mode_is_auto) gpu->request.mode = spec::kTimeSlice;
   if (gpu->asks() && !spec::ByToken(gpu->request.mode)) {
     return Fail(ErrorCode::kInvalid,
                 fmt::format("mode {} has a part of a GPU made before the pod is bound, which "
@@ -219,7 +221,7 @@ class ExtenderCore::Impl {
 
   Json Annotations(const GpuPod& gpu, const devmgr::Placement& placement) const {
     Json annotations = Json::object();
-    for (auto& [key, value] : PlacementAnnotations(gpu, placement)) annotations[key] = value;
+    for (auto& [key, value] : PlacementAnnotations(gpu, placement, gpu)) annotations[key] = value;
     return annotations;
   }
 

@@ -52,7 +52,7 @@ inline constexpr std::string_view kModel = "model";  // words of the GPU's model
 inline constexpr std::string_view kNotModel = "not-model";
 inline constexpr std::string_view kGpuUuid = "gpu-uuid";
 inline constexpr std::string_view kNotGpuUuid = "not-gpu-uuid";
-inline constexpr std::string_view kMode = "mode";               // a row of spec/modes.h
+inline constexpr std::string_view kMode = "mode";               // a row of spec/modes.h, or auto
 inline constexpr std::string_view kNodePolicy = "node-policy";  // binpack, spread: of nodes
 inline constexpr std::string_view kGpuPolicy = "gpu-policy";    // and of a node's GPUs
 inline constexpr std::string_view kAffinity = "affinity";  // words, see devmgr/placement/request.h
@@ -69,6 +69,8 @@ inline constexpr std::string_view kDevices = "visible-devices";  // of a contain
 inline constexpr std::string_view kMpsPipe = "mps-pipe";
 inline constexpr std::string_view kMpsShare = "mps-share";
 inline constexpr std::string_view kMpsMemory = "mps-memory";
+// Of a container in a pod of mode auto: what BATON_TICKET is there, where it was placed by turns.
+inline constexpr std::string_view kTicket = "ticket";
 // A label, with LabelOfNode(): the pod has a place there by kPlacement and is not bound before the
 // node has made what it gets of its GPUs.
 inline constexpr std::string_view kMakesDevices = "makes-devices";

@@ -480,7 +480,19 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
     }
   }
   devmgr::PodRequest& request = read.request;
-  request.mode = whole ? spec::kExclusive : cards.mode.empty() ? spec::kTimeSlice : cards.mode;
+  const spec::PodRequest& asked = read.asked;
+  read.mode_is_auto = !whole && Wish(wishes, keys::kMode) == spec::kAuto;
+  // An instance has a fixed size, and no token that these could order.
+  const bool by_turns =
+      asked.share.priority != policy::Priority::kNormal || asked.swap ||
+      asked.share.by_token_only() || !read.gang.empty() ||
+      std::any_of(read.containers.begin(), read.containers.end(), [](const ContainerGpus& gpus) {
+        return gpus.count > 1 || gpus.limit < policy::kWhole;
+      });
+  request.mode = whole                            ? std::string(spec::kExclusive)
+                 : !cards.mode.empty()            ? cards.mode
+                 : read.mode_is_auto && !by_turns ? ""
+                                                  : std::string(spec::kTimeSlice);
   request.team = read.asked.team;
   if (const Json* priority = Find(pod, "spec/priority");
       priority != nullptr && priority->is_number_integer()) {
@@ -531,13 +543,15 @@ std::string PlacementText(const GpuPod& pod, const devmgr::Placement& placement)
 }
 
 std::vector<std::pair<std::string, std::string>> PlacementAnnotations(
-    const GpuPod& pod, const devmgr::Placement& placement) {
+    const GpuPod& pod, const devmgr::Placement& placement, const GpuPod& made) {
   std::vector<std::pair<std::string, std::string>> annotations;
   annotations.emplace_back(PodKey(keys::kPlacement), PlacementText(pod, placement));
   for (size_t i = 0; i < pod.containers.size(); ++i) {
     std::string devices;
+    bool by_token = false;
     for (const devmgr::Vgpu& vgpu : placement.vgpus) {
       if (vgpu.container != i) continue;
+      by_token = spec::ByToken(vgpu.mode);
       const std::string& name = pod.containers[i].name;
       const bool by_mps = vgpu.mode == spec::kMps;
       if (!devices.empty()) devices += ',';
@@ -558,6 +572,10 @@ std::vector<std::pair<std::string, std::string>> PlacementAnnotations(
     }
     annotations.emplace_back(ContainerKey(pod.containers[i].name, keys::kDevices),
                              std::move(devices));
+    if (made.mode_is_auto && by_token) {
+      annotations.emplace_back(ContainerKey(pod.containers[i].name, keys::kTicket),
+                               TicketOf(made.uid, pod.containers[i].name));
+    }
   }
   return annotations;
 }

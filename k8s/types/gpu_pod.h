@@ -46,6 +46,10 @@ struct GpuPod {
   spec::PodRequest asked;
   std::string gang;  // empty: on its own
   uint32_t gang_size = 0;
+  // It says mode auto. `request.mode` is empty then, unless it asks for what only pods that take
+  // turns have: a limit, high or idle priority, a latency, swap, a gang, or several GPUs for a
+  // container.
+  bool mode_is_auto = false;
   // For the device manager: name is "namespace/name"; containers in the order of `containers`, each
   // with one group; cpu and memory are what the whole pod asks of the node (the greater of the sum
   // over containers and the greatest init container, and overhead). Its `priority` is Kubernetes'
@@ -80,13 +84,15 @@ struct NodeResources {
 NodeResources ResourcesOf(const Json& pod);
 
 // The annotations that a Binding carries, which say where each container's GPUs are: kPlacement of
-// the pod, as below, and of each container kDevices, in mode mps kMpsPipe and so on too. Where a
-// device was made (devmgr::Vgpu::device), they name that.
+// the pod, as below, and of each container kDevices, in mode mps kMpsPipe and so on too, and in a
+// pod of mode auto kTicket where it takes turns. Where a device was made (devmgr::Vgpu::device),
+// kDevices names that. `made`: `pod` as the Pod itself says, which for a SharePod's child may be
+// older.
 //
 //   {"v":1,"node":"n1","containers":[{"name":"main","vgpus":[{"card":"GPU-...","mode":"time-slice",
 //    "share":300000,"memoryMiB":4096,"layout":0,"slot":0}]}]}
 std::vector<std::pair<std::string, std::string>> PlacementAnnotations(
-    const GpuPod& pod, const devmgr::Placement& placement);
+    const GpuPod& pod, const devmgr::Placement& placement, const GpuPod& made);
 // The same placement again. Nothing: there is no such annotation. kInvalid: it is damaged.
 Result<std::optional<devmgr::Placement>> ReadPlacement(const Json& pod);
 // By text, for SharePods' status.

@@ -110,10 +110,15 @@ Result<void> AddHook(Json& container, const ContainerGpus& gpus, const Json& vol
   const std::string devices =
       fmt::format("metadata.annotations['{}']", ContainerKey(gpus.name, keys::kDevices));
   std::vector<Json> ours;
-  const bool hook = !gpus.whole && spec::ByToken(pod.request.mode);
+  const bool hook = !gpus.whole && (pod.mode_is_auto || spec::ByToken(pod.request.mode));
   if (hook) {
     ours.push_back(FromField("BATON_POD_UID", "metadata.uid"));
-    ours.push_back(Plain("BATON_TICKET", TicketOf("$(BATON_POD_UID)", gpus.name)));
+    // Without a ticket the hook stands aside, as it must in a MIG instance.
+    ours.push_back(
+        pod.mode_is_auto
+            ? FromField("BATON_TICKET", fmt::format("metadata.annotations['{}']",
+                                                    ContainerKey(gpus.name, keys::kTicket)))
+            : Plain("BATON_TICKET", TicketOf("$(BATON_POD_UID)", gpus.name)));
     ours.push_back(Plain("BATON_SOCKET", std::string(kSocketDir) + "/baton.sock"));
     if (!away.empty()) ours.push_back(Plain("BATON_AWAY", away));
     if (pod.asked.swap) ours.push_back(Plain("BATON_SWAP", "1"));
@@ -302,10 +307,19 @@ Result<bool> Inject(Json& given, const InjectOptions& options) {
   auto read = ReadGpuPod(pod, options.memory_unit_mib);
   if (!read) return tl::unexpected(read.error());
   if (!read->asks()) return false;
-  const std::string away =
-      TextAt(pod, "metadata/annotations/" + std::string("baton.dev~1") + std::string(keys::kAway));
+  const auto said = [&](std::string_view key) {
+    return TextAt(pod, fmt::format("metadata/annotations/baton.dev~1{}", key));
+  };
+  const std::string away = said(keys::kAway);
 
   if (auto ok = CheckAnnotations(pod); !ok) return tl::unexpected(ok.error());
+  // What was injected before was made for the mode that it had.
+  if (options.choose_mode && !read->containers.front().whole && said(keys::kMode).empty() &&
+      said(keys::kInjected).empty()) {
+    pod["metadata"]["annotations"][PodKey(keys::kMode)] = spec::kAuto;
+    read = ReadGpuPod(pod, options.memory_unit_mib);
+    if (!read) return tl::unexpected(read.error());
+  }
   Json changed = pod;
   Json& spec = changed["spec"];
   const std::string scheduler = TextAt(spec, "schedulerName");

@@ -26,6 +26,7 @@ struct InjectOptions {
   std::string runtime_class = {};          // of pods that name none; empty: none
   std::vector<std::string> tolerate = {};  // keys of taints (NoSchedule), such as nvidia.com/gpu
   spec::Flavors flavors = {};              // that pods and SharePods may name
+  bool choose_mode = false;                // pods with a share that name no mode get mode auto
 };
 
 // A folder or file of the node, mounted read-only unless it says otherwise.
@@ -42,12 +43,13 @@ std::vector<HookMount> HookMounts(const InjectOptions& options = {});
 // gave hostPath volumes.
 bool NeedsHookMounts(const nlohmann::json& pod);
 
-// Fills in what the pod's flavors say (FillInPod()). Then sets in a Pod that asks for GPUs:
-// schedulerName (where it is the default's or empty), tolerations
-// and runtimeClassName as the options say, limits of baton.dev/gpu-memory that are written in bytes
+// Fills in what the pod's flavors say (FillInPod()), and its mode where that is to be. Then sets in
+// a Pod that asks for GPUs: schedulerName (where it is the default's or empty), tolerations and
+// runtimeClassName as the options say, limits of baton.dev/gpu-memory that are written in bytes
 // ("4Gi") in units, with the annotation `memory` for what is exact, and per container that asks
 //   BATON_POD_UID        fieldRef metadata.uid
-//   BATON_TICKET         $(BATON_POD_UID)/CONTAINER                     (TicketOf)
+//   BATON_TICKET         $(BATON_POD_UID)/CONTAINER                     (TicketOf); in mode auto a
+//                        fieldRef of kTicket, which is empty in a MIG instance
 //   BATON_SOCKET         /run/baton/baton.sock
 //   BATON_AWAY           where the annotation says so
 //   BATON_SWAP           1 for a pod with swap

@@ -133,6 +133,7 @@ Result<void> CheckWishes(const PodWishes& wishes,
   if (auto ok = one_of(keys::kAway, {"wait", "open"}); !ok) return ok;
   std::vector<std::string> modes;
   for (const spec::Mode& mode : spec::kModes) modes.emplace_back(mode.name);
+  modes.emplace_back(spec::kAuto);
   if (auto ok = one_of(keys::kMode, modes); !ok) return ok;
   for (const auto key : {keys::kModel, keys::kNotModel}) {
     const std::string& said = Wish(wishes, key);

@@ -94,7 +94,8 @@ std::vector<std::string> ContainersOf(const Json& pod) {
 bool IsPlacement(const std::string& key) {
   if (key == PodKey(keys::kPlacement)) return true;
   if (key.find(kContainerPart) == std::string::npos) return false;
-  const std::array ours{keys::kDevices, keys::kMpsPipe, keys::kMpsShare, keys::kMpsMemory};
+  const std::array ours{keys::kDevices, keys::kTicket, keys::kMpsPipe, keys::kMpsShare,
+                        keys::kMpsMemory};
   return std::any_of(ours.begin(), ours.end(), [&](std::string_view one) {
     return key.ends_with(std::string("/").append(one));
   });
@@ -204,6 +205,9 @@ class Reviewer {
       if (auto ok = CheckFlavors(); !ok) return ok;
     }
     if (!pod->asks()) return {};
+    if (update_) {
+      if (auto ok = CheckModeChange(); !ok) return ok;
+    }
     if (update_ && !TextAt(old_, "spec/nodeName").empty()) {
       if (auto ok = CheckPodChange(*pod); !ok) return ok;
     }
@@ -481,6 +485,23 @@ class Reviewer {
     return {};
   }
 
+  // As its annotation says, which means one thing for as long as the pod is there.
+  static std::string ModeOf(const Json& pod) {
+    const std::string mode = OwnAnnotation(pod, keys::kMode);
+    return mode.empty() ? std::string(spec::kTimeSlice) : mode;
+  }
+
+  // Its containers have the hook or not, and cannot change.
+  Result<void> CheckModeChange() const {
+    const std::string was = ModeOf(old_);
+    const std::string is = ModeOf(object_);
+    if (is == was || (spec::ByToken(is) && spec::ByToken(was))) return {};
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("metadata.annotations[{}]: immutable, for the pod's containers were "
+                            "made for mode {}; delete the pod and create it again",
+                            PodKey(keys::kMode), was));
+  }
+
   // What a pod that has its GPUs cannot change: the binder would not follow.
   Result<void> CheckPodChange(const GpuPod& pod) const {
     const auto before = ReadGpuPod(old_, options_.inject.memory_unit_mib);
@@ -496,7 +517,7 @@ class Reviewer {
     }
     const devmgr::PodRequest& was = before->request;
     const devmgr::PodRequest& is = pod.request;
-    if (is.mode != was.mode) return refuse(keys::kMode);
+    if (ModeOf(object_) != ModeOf(old_)) return refuse(keys::kMode);
     if (is.models != was.models) return refuse(keys::kModel);
     if (is.not_models != was.not_models) return refuse(keys::kNotModel);
     if (is.uuids != was.uuids) return refuse(keys::kGpuUuid);

@@ -182,7 +182,7 @@ void AddWebhook(CLI::App& program, int* exit_code) {
       ->capture_default_str();
   AddMemoryUnit(*command, &flags->inject.memory_unit_mib);
   AddPodFolders(*command, &flags->inject.socket_dir, &flags->inject.host_hook_dir);
-  AddPodPlaces(*command, &flags->inject.runtime_class, &flags->inject.tolerate);
+  AddPodDefaults(*command, &flags->inject);
   AddFlavors(*command, &flags->flavors);
   flags->tenancy.Add(*command);
   command->add_flag("--hami-names", flags->foreign.hami,

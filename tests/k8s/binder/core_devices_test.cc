@@ -17,6 +17,7 @@
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_node.h"
 #include "k8s/types/gpu_pod.h"
+#include "spec/modes.h"
 #include "tests/k8s/binder/core_fixture.h"
 #include "tests/k8s/binder/world.h"
 #include "tests/scale.h"
@@ -25,13 +26,16 @@ namespace baton::k8s::testing {
 namespace {
 
 constexpr const char* kMain = "main.container.baton.dev/visible-devices";
+constexpr const char* kTicketOfMain = "main.container.baton.dev/ticket";
 
 // What an agent does: has made what pods with its node's label are to get, takes away what nobody
 // is to have any more, which takes until the next look, and tells of both. Its word is what the GPU
 // has.
 class Maker {
  public:
-  Maker(World& world, std::string node, size_t cards, bool mig) : world_(world), mig_(mig) {
+  // On the first `divided` of its GPUs MIG is on.
+  Maker(World& world, std::string node, size_t cards, size_t divided)
+      : world_(world), mig_(divided > 0) {
     inventory_.name = std::move(node);
     for (size_t i = 0; i < cards; ++i) {
       devmgr::Card card;
@@ -39,7 +43,7 @@ class Maker {
       card.model = "NVIDIA A100-SXM4-40GB";
       card.memory_mib = 40'960;
       card.mig_capable = true;
-      card.mig_enabled = mig;
+      card.mig_enabled = i < divided;
       inventory_.cards.push_back(card);
     }
     world.AddNode(inventory_.name, cards, 80'000,
@@ -57,9 +61,14 @@ class Maker {
       const auto placement = ReadPlacement(pod);
       if (!here || !TakesRoom(pod) || !placement || !*placement) continue;
       if ((*placement)->node != inventory_.name) continue;
-      const std::string uid = UidOf(pod);
-      wanted.insert(uid);
-      changed |= Make(uid, (*placement)->vgpus.at(0));
+      for (const devmgr::Vgpu& vgpu : (*placement)->vgpus) {
+        if (spec::ByToken(vgpu.mode)) continue;
+        const Json& containers = pod.at("spec").at("containers");
+        const std::string ticket =
+            TicketOf(UidOf(pod), TextAt(containers.at(vgpu.container), "name"));
+        wanted.insert(ticket);
+        changed |= Make(ticket, vgpu);
+      }
     }
     changed |= !leaving_.empty();
     leaving_.clear();
@@ -80,7 +89,7 @@ class Maker {
   const std::string& wrong() const { return wrong_; }
   size_t made() const { return parts_.size(); }
   std::string DeviceOf(const std::string& uid) const {
-    const auto part = parts_.find(uid);
+    const auto part = parts_.find(TicketOf(uid, "main"));
     return part == parts_.end() ? "" : part->second.device;
   }
 
@@ -96,18 +105,18 @@ class Maker {
            b.instance.start < a.instance.start + a.instance.slices;
   }
 
-  bool Make(const std::string& uid, const devmgr::Vgpu& vgpu) {
+  bool Make(const std::string& ticket, const devmgr::Vgpu& vgpu) {
     Part part{vgpu.card, {}, "/run/baton/mps/" + vgpu.card};
     if (mig_) {
       const auto at = mode_.PartOf(inventory_.cards[0], vgpu.fit.slot);
       if (!at) {
-        wrong_ = fmt::format("{} gets slot {}, which there is not", uid, vgpu.fit.slot);
+        wrong_ = fmt::format("{} gets slot {}, which there is not", ticket, vgpu.fit.slot);
         return false;
       }
       part.instance = {0, at->profile, "", at->start, at->slices};
       part.device = fmt::format("MIG-{}-{}-{}", vgpu.card, at->start, at->profile);
     }
-    const auto known = parts_.find(uid);
+    const auto known = parts_.find(ticket);
     if (known != parts_.end() && known->second.card == part.card &&
         known->second.instance == part.instance) {
       return false;
@@ -116,18 +125,18 @@ class Maker {
     if (std::any_of(leaving_.begin(), leaving_.end(),
                     [&](const Part& its) { return Overlap(its, part); }) ||
         std::any_of(parts_.begin(), parts_.end(), [&](const auto& its) {
-          return its.first != uid && Overlap(its.second, part);
+          return its.first != ticket && Overlap(its.second, part);
         })) {
       return false;
     }
-    parts_[uid] = std::move(part);
+    parts_[ticket] = std::move(part);
     return true;
   }
 
   void Tell() {
     devmgr::Node node = inventory_;
     MadeDevices made;
-    for (const auto& [uid, part] : parts_) made[TicketOf(uid, "main")] = {part.device};
+    for (const auto& [ticket, part] : parts_) made[ticket] = {part.device};
     for (const Part& part : leaving_) {
       for (devmgr::Card& card : node.cards) {
         if (mig_ && card.uuid == part.card) card.instances.push_back(part.instance);
@@ -143,7 +152,7 @@ class Maker {
   const bool mig_;
   const devmgr::MigMode mode_;
   devmgr::Node inventory_;
-  std::map<std::string, Part> parts_;  // by the pod's uid
+  std::map<std::string, Part> parts_;  // by ticket
   std::vector<Part> leaving_;
   std::string wrong_;
 };
@@ -160,7 +169,7 @@ Json AnnotationsOf(World& world, const std::string& pod) {
 
 TEST(CoreDevices, AnInstanceIsMadeBeforeThePodIsBound) {
   World world(1, Options());
-  Maker node(world, "n1", 1, true);
+  Maker node(world, "n1", 1, 1);
   AddPart(world, "a", "mig", 25, "8Gi");
   world.Settle(std::chrono::seconds(30));
   EXPECT_FALSE(world.IsBound("a"));
@@ -176,10 +185,75 @@ TEST(CoreDevices, AnInstanceIsMadeBeforeThePodIsBound) {
   EXPECT_EQ(world.wrong(), "");
 }
 
+// Those that leave their mode open have what wastes least, and each is told what it needs there.
+TEST(CoreDevices, PodsOfAnOpenModeTakeTurnsOrHaveAnInstance) {
+  World world(1, Options());
+  Maker divided(world, "n1", 1, 1), shared(world, "n2", 1, 0);
+  // Two whole parts of seven are more than a quarter, so the first two share a GPU.
+  for (const char* name : {"a", "b"}) AddPart(world, name, "auto", 45, "15Gi");
+  world.Settle(std::chrono::seconds(30));
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(world.IsBound(name)) << MessageOf(world, name);
+    const Json annotations = AnnotationsOf(world, name);
+    EXPECT_EQ(annotations.at(kMain), "GPU-n2-0");
+    EXPECT_EQ(annotations.at(kTicketOfMain), UidOf(*world.Get(resources::kPods, name)) + "/main");
+  }
+  // There is no more room for turns. A SharePod's child is told likewise.
+  AddPart(world, "c", "auto", 25, "8Gi");
+  world.AddShare("d", {{"request", "25"}, {"mode", "auto"}, {"memory", "8Gi"}});
+  // It has a limit, which no instance keeps.
+  world.AddPod(
+      "limited", {{"baton.dev/gpu-share", "25"}},
+      {{"baton.dev/mode", "auto"}, {"baton.dev/limit", "25"}, {"baton.dev/memory", "8Gi"}});
+  for (int i = 0; i < 3; ++i) {
+    world.Settle(std::chrono::seconds(30));
+    divided.Look();
+    EXPECT_FALSE(shared.Look());
+  }
+  for (const char* name : {"c", "d"}) {
+    ASSERT_TRUE(world.IsBound(name)) << MessageOf(world, name);
+    const Json annotations = AnnotationsOf(world, name);
+    EXPECT_EQ(annotations.at(kMain), divided.DeviceOf(UidOf(*world.Get(resources::kPods, name))));
+    EXPECT_FALSE(annotations.contains(kTicketOfMain));
+  }
+  EXPECT_FALSE(world.IsBound("limited"));
+  world.Delete(resources::kPods, "a");
+  world.Reap();
+  world.Settle(std::chrono::minutes(1));
+  EXPECT_TRUE(world.IsBound("limited"));
+  EXPECT_EQ(world.wrong(), "");
+}
+
+// One of its containers needs a part that has to be made, the other none.
+TEST(CoreDevices, ContainersOfOnePodMayHaveTheirGpusInDifferentWays) {
+  World world(1, Options());
+  Maker node(world, "n1", 2, 1);
+  const auto container = [](const char* name, const char* share) {
+    return Json{{"name", name},
+                {"image", "x"},
+                {"resources", {{"limits", {{"baton.dev/gpu-share", share}}}}}};
+  };
+  world.AddPod("a", Json::object(), {{"baton.dev/mode", "auto"}},
+               {{"containers", {container("main", "80"), container("side", "40")}}});
+  for (int i = 0; i < 3; ++i) {
+    world.Settle(std::chrono::seconds(30));
+    node.Look();
+  }
+  ASSERT_TRUE(world.IsBound("a")) << MessageOf(world, "a");
+  std::set<std::string> devices;
+  for (const std::string name : {"main", "side"}) {
+    const Json annotations = AnnotationsOf(world, "a");
+    const std::string device = annotations.at(name + ".container.baton.dev/visible-devices");
+    EXPECT_EQ(annotations.contains(name + ".container.baton.dev/ticket"), device == "GPU-n1-1");
+    devices.insert(device.substr(0, 4));
+  }
+  EXPECT_EQ(devices, (std::set<std::string>{"GPU-", "MIG-"}));
+}
+
 // A SharePod's too, whose child is there before.
 TEST(CoreDevices, ASharePodByMpsGetsItsPipes) {
   World world(1, Options());
-  Maker node(world, "n1", 1, false);
+  Maker node(world, "n1", 1, 0);
   world.AddShare("a", {{"request", "40"}, {"mode", "mps"}, {"memory", "4Gi"}});
   world.Settle(std::chrono::seconds(30));
   EXPECT_FALSE(world.IsBound("a"));
@@ -207,7 +281,7 @@ TEST(CoreDevices, ASharePodByMpsGetsItsPipes) {
 
 TEST(CoreDevices, ANodeThatMakesNothingLosesThePod) {
   World world(1, Options());
-  Maker node(world, "n1", 1, true);
+  Maker node(world, "n1", 1, 1);
   AddPart(world, "a", "mig", 25, "8Gi");
   world.Settle(std::chrono::minutes(5));
   EXPECT_FALSE(world.IsBound("a"));
@@ -224,7 +298,7 @@ TEST(CoreDevices, ANodeThatMakesNothingLosesThePod) {
 
 TEST(CoreDevices, AnInstanceIsTakenBackWhereThePodDoesNotCome) {
   World world(1, Options());
-  Maker node(world, "n1", 1, true);
+  Maker node(world, "n1", 1, 1);
   AddPart(world, "a", "mig", 25, "8Gi");
   world.Settle(std::chrono::seconds(10));
   EXPECT_EQ(MakesDevicesOn(*world.Get(resources::kPods, "a")), "n1");
@@ -236,7 +310,7 @@ TEST(CoreDevices, AnInstanceIsTakenBackWhereThePodDoesNotCome) {
 
 TEST(CoreDevices, AnotherBinderGoesOnWithWhatIsBeingMade) {
   World world(1, Options());
-  Maker node(world, "n1", 1, true);
+  Maker node(world, "n1", 1, 1);
   // The second begins where the first ends.
   AddPart(world, "a", "mig", 10, "4Gi");
   AddPart(world, "b", "mig", 10, "4Gi");
@@ -256,7 +330,7 @@ TEST(CoreDevices, AnotherBinderGoesOnWithWhatIsBeingMade) {
 TEST(CoreDevices, APodOfAHigherPriorityGetsThePartOfAnother) {
   World world(1, Options());
   world.AddClass("high", 1'000);
-  Maker node(world, "n1", 1, true);
+  Maker node(world, "n1", 1, 1);
   AddPart(world, "low", "mig", 100, "30Gi");
   world.Settle(std::chrono::seconds(10));
   node.Look();
@@ -288,8 +362,11 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     World world(seed, Options(),
                 {.lost_answers = 12, .lost_writes = 12, .conflicts = 15, .refusals = 15});
-    std::array<std::unique_ptr<Maker>, 2> nodes{std::make_unique<Maker>(world, "n1", 2, true),
-                                                std::make_unique<Maker>(world, "n2", 1, true)};
+    std::array<std::unique_ptr<Maker>, 2> nodes{std::make_unique<Maker>(world, "n1", 2, 2),
+                                                std::make_unique<Maker>(world, "n2", 1, 1)};
+    Maker turns(world, "n3", 1, 0);
+    // Where MIG is switched on under a decision, the pod's node says so.
+    world.Settle(std::chrono::seconds(30));
     Random& random = world.random();
     std::set<std::string> there, shares;
     const auto remove = [&](const std::string& name) {
@@ -300,8 +377,15 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
       for (const Json& pod : world.All(resources::kPods)) {
         const std::string on = TextAt(pod, "spec/nodeName");
         if (on.empty() || !TakesRoom(pod)) continue;
-        const std::string device = pod.at("metadata").at("annotations").value(kMain, "");
+        const Json& annotations = pod.at("metadata").at("annotations");
+        const std::string device = annotations.value(kMain, "");
+        if (on == "n3") {
+          EXPECT_EQ(device, "GPU-n3-0");
+          EXPECT_EQ(annotations.value(kTicketOfMain, ""), UidOf(pod) + "/main");
+          continue;
+        }
         EXPECT_EQ(device, nodes[on == "n1" ? 0 : 1]->DeviceOf(UidOf(pod)));
+        EXPECT_FALSE(annotations.contains(kTicketOfMain));
         EXPECT_TRUE(devices.insert(device).second) << device << " twice";
       }
       for (const auto& node : nodes) EXPECT_EQ(node->wrong(), "");
@@ -313,12 +397,13 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
         case 1: {
           const std::string name = "p" + std::to_string(i);
           const auto& [percent, memory] = kSizes[random.Between(0, kSizes.size() - 1)];
+          const std::string mode = random.OneIn(3) ? "auto" : "mig";
           if (random.OneIn(2)) {
             world.AddShare(
-                name, {{"request", std::to_string(percent)}, {"mode", "mig"}, {"memory", memory}});
+                name, {{"request", std::to_string(percent)}, {"mode", mode}, {"memory", memory}});
             shares.insert(name);
           } else {
-            AddPart(world, name, "mig", percent, memory);
+            AddPart(world, name, mode, percent, memory);
           }
           there.insert(name);
           break;
@@ -362,8 +447,14 @@ TEST(CoreDevices, InRandomWorldsEachPodHasItsOwnPart) {
     rest();
     check();
     size_t has = 0;
-    for (const std::string& name : there) has += world.IsBound(name) ? 1 : 0;
-    EXPECT_EQ(nodes[0]->made() + nodes[1]->made(), has) << "seed " << seed;
+    size_t has_part = 0;
+    for (const std::string& name : there) {
+      const auto pod = world.Get(resources::kPods, name);
+      const std::string on = pod ? TextAt(*pod, "spec/nodeName") : "";
+      if (!on.empty()) ++has;
+      if (!on.empty() && on != "n3") ++has_part;
+    }
+    EXPECT_EQ(nodes[0]->made() + nodes[1]->made(), has_part) << "seed " << seed;
     EXPECT_TRUE(has > 0 || there.empty()) << "seed " << seed;
     bound += has;
     for (const std::string& name : there) remove(name);

@@ -204,7 +204,7 @@ TEST(CorePending, AnotherSchedulersSharePodIsMadeAndNotBound) {
   const devmgr::Placement there{
       "n1", {{0, 0, "GPU-n1-0", "time-slice", {policy::Share(300'000), 0, 0, 0}, ""}}};
   Json annotations = Json::object();
-  for (auto& [key, value] : PlacementAnnotations(gpu, there)) annotations[key] = value;
+  for (auto& [key, value] : PlacementAnnotations(gpu, there, gpu)) annotations[key] = value;
   world.Bind("s", "n1", annotations);
   ASSERT_TRUE(world.Settle());
   EXPECT_EQ(StatusText(world, "s", "phase"), "Bound");

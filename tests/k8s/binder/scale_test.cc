@@ -100,7 +100,7 @@ class BinderScale : public ::testing::Test {
                                         "time-slice",
                                         {policy::Share(100'000), 0, 0, 0},
                                         ""}}};
-        for (auto& [key, value] : PlacementAnnotations(*read, place)) {
+        for (auto& [key, value] : PlacementAnnotations(*read, place, *read)) {
           pod["metadata"]["annotations"][key] = value;
         }
         if (!share.is_null()) {

@@ -222,6 +222,7 @@ TEST_P(Everything, TenancyAndPodsArePassedOn) {
       return arguments.find("\"" + argument + "\"") != std::string::npos;
     };
     EXPECT_TRUE(says("--tolerate=nvidia.com/gpu")) << part << arguments;
+    EXPECT_TRUE(says("--choose-mode")) << part << arguments;
     EXPECT_TRUE(says("--runtime-class=" + At(values, "node/runtimeClassName").get<std::string>()))
         << part << arguments;
     if (part == "binder") continue;

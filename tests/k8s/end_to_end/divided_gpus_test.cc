@@ -61,6 +61,13 @@ class DividedOnKubernetes : public SharesOnKubernetes {
     for (const Json& row : answer.at("vgpus")) rows[row.at("pod")] = row;
     return rows;
   }
+  size_t ClientsOf(const std::string& name) {
+    const Json status = Must(cluster().Status(0));
+    for (const Json& pod : status.at("pods")) {
+      if (pod.at("name") == name) return pod.at("clients").size();
+    }
+    return 0;
+  }
   // What is on the GPU, whoever made it.
   Json Instances() {
     const Json status = Must(cluster().Status(0));
@@ -175,6 +182,36 @@ TEST_P(DividedOnKubernetes, PodsByMpsRunAtTheSameTimeWithTheirParts) {
   ASSERT_TRUE(Runs("turns")) << Why("turns");
 }
 
+// One takes turns, under the hook; the other has an instance, where the same hook stands aside.
+TEST_P(DividedOnKubernetes, PodsOfAnOpenModeRunInEitherWay) {
+  StartNode(2, {"--no-plugin"}, {.model = "a100-40"});
+  TurnMigOn();
+  ApplyPod("turns", "auto", 80, "15Gi");
+  ASSERT_TRUE(Runs("turns")) << Why("turns");
+  ApplyPod("part", "auto", 40, "15Gi");
+  ASSERT_TRUE(Runs("part")) << Why("part");
+  const Json pod = client_->Get(resources::kPods, {"default", "turns"}).value();
+  auto environment = node_->EnvironmentOf("default/turns");
+  EXPECT_EQ(environment.at("NVIDIA_VISIBLE_DEVICES"), device(0, 1).uuid);
+  EXPECT_EQ(environment.at("BATON_TICKET"), TextAt(pod, "metadata/uid") + "/main");
+  environment = node_->EnvironmentOf("default/part");
+  EXPECT_EQ(environment.at("NVIDIA_VISIBLE_DEVICES").substr(0, 4), "MIG-");
+  EXPECT_EQ(environment.at("BATON_TICKET"), "");
+  EXPECT_NE(environment.at("LD_PRELOAD").find("libbaton.so"), std::string::npos);
+  EXPECT_EQ(Map().at("default/turns").at("mode"), "time-slice");
+  EXPECT_EQ(Map().at("default/part").at("mode"), "mig");
+  // The one is a client of batond's, the other works without it, and both are at work.
+  EXPECT_TRUE(WaitUntil([&] { return ClientsOf("default/turns") == 1; }, seconds(20)));system(("cat "+folder_.path()+"/default.turns*").c_str());
+  EXPECT_TRUE(
+      WaitUntil([&] { return Must(sim::Device::Open(device(0, 0).path))->Processes().size() == 1; },
+                seconds(20)));
+  EXPECT_EQ(ClientsOf("default/part"), 0u);
+  for (const char* name : {"turns", "part"}) {
+    MustDo(client_->Delete(resources::kPods, {"default", name}));
+  }
+  EXPECT_TRUE(WaitUntil([&] { return Instances().empty() && Map().empty(); }, seconds(30)));
+}
+
 // k8s/examples/modes.yaml on a node of five GPUs, of which one has MIG on.
 TEST_P(DividedOnKubernetes, TheExampleOfAllModesRuns) {
   refuse_every_ = 0;
@@ -208,10 +245,13 @@ TEST_P(DividedOnKubernetes, TheExampleOfAllModesRuns) {
   for (const char* name : {"by-mig", "by-mps", "packed", "spread", "plain"}) apply(name, name);
   apply("packed", "packed-2");
   apply("spread", "spread-2");
+  apply("either", "either");
   EXPECT_EQ(card_of("by-mig"), device(0, 0).uuid);
   EXPECT_EQ(mode_of("by-mig"), "mig");
   EXPECT_EQ(mode_of("by-mps"), "mps");
   for (const char* name : {"packed", "spread", "plain"}) EXPECT_EQ(mode_of(name), "time-slice");
+  // An instance would be a seventh more than it asks for.
+  EXPECT_EQ(mode_of("either"), "time-slice");
   EXPECT_EQ(card_of("packed-2"), card_of("packed"));
   EXPECT_NE(card_of("spread-2"), card_of("spread"));
   // Nobody takes turns where others run at the same time.

@@ -77,6 +77,12 @@ TEST_F(ExtenderTest, PodsByMigAndMpsAreSentToBatonsOwnScheduler) {
         << answer;
     EXPECT_FALSE(core.PlanBinding(pod, "n1"));
   }
+  // One that leaves its mode open takes turns, and is told so.
+  Json open = GpuPodOf("b", "30");
+  open["metadata"]["annotations"] = {{"baton.dev/mode", "auto"}};
+  const auto plan = core.PlanBinding(open, "n1");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_NE(plan->body.dump().find(UidOf(open) + "/main"), std::string::npos) << plan->body;
 }
 
 // Which pods tolerate what is the scheduler's to know.

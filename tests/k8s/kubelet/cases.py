@@ -439,13 +439,13 @@ def divided(cluster):
     file = cluster.gpus[by_mig]
     mps_folder = "/run/baton/mps"
 
-    def make(name, mode, memory):
+    def make(name, mode, memory, share="40"):
         cluster.apply(json.dumps({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "annotations": {"baton.dev/mode": mode, "baton.dev/memory": memory}},
             "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
                 "name": "main", "image": "localhost/burn:1", "command": BURN,
-                "resources": {"limits": {"baton.dev/gpu-share": "40"}}}]}}))
+                "resources": {"limits": {"baton.dev/gpu-share": share}}}]}}))
 
     def runs(name):
         status = (cluster.get("pod", name) or {}).get("status", {})
@@ -549,6 +549,19 @@ def divided(cluster):
     begin = time.monotonic()
     wait_for("all to be gone", lambda: not cluster.get("pods") and as_made({}), 60)
     said.append(f"{time.monotonic() - begin:.1f} s after the kubelet's return")
+
+    # Whose mode is open: the first takes turns, under the hook, and for the second only an instance is left.
+    for name in ["turns", "instance"]:
+        make(name, "auto", "15Gi", "80")
+        wait_for(f"{name} to run", lambda name=name: runs(name), 60)
+    has = environment("turns")
+    assert has["BATON_TICKET"] == f"{cluster.uid('turns')}/main" and has["CUDA_VISIBLE_DEVICES"] == by_mps, has
+    has = environment("instance")
+    assert has["BATON_TICKET"] == "" and has["CUDA_VISIBLE_DEVICES"].startswith("MIG-"), has
+    wait_for("both at work", lambda: len(cluster.info(file)["processes"]) == 1 and [
+        len(p["clients"]) for p in cluster.status()["pods"] if p["name"] == "default/turns"] == [1], 30)
+    cluster.kubectl("delete", "pod", "turns", "instance")
+    wait_for("both to be gone", lambda: as_made({}), 60)
     cluster.simgpu("nvml", file, "--mig", "off")
     cluster.shell("helm upgrade baton k8s/chart/baton -n baton-system --reset-values")
     cluster.await_baton()

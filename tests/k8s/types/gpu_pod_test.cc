@@ -314,7 +314,8 @@ TEST(GpuPod, PlacementSurvivesItsAnnotations) {
       {{0, 0, "GPU-a", "time-slice", {policy::Share(300'000), 512, 0, 0}, {}},
        {0, 0, "GPU-b", "time-slice", {policy::Share(300'000), 512, UINT64_MAX, 7}, {}},
        {1, 0, "GPU-a", "time-slice", {policy::Share(100'000), 0, 0, 0}, {}}}};
-  for (const auto& [key, text] : PlacementAnnotations(*pod, placement)) annotations[key] = text;
+  for (const auto& [key, text] : PlacementAnnotations(*pod, placement, *pod))
+    annotations[key] = text;
   EXPECT_EQ(annotations["main.container.baton.dev/visible-devices"], "GPU-a,GPU-b");
   EXPECT_EQ(annotations["side.container.baton.dev/visible-devices"], "GPU-a");
   const auto read = ReadPlacement(json);
@@ -323,6 +324,54 @@ TEST(GpuPod, PlacementSurvivesItsAnnotations) {
   EXPECT_EQ(ParsePlacement(PlacementText(*pod, placement)).value(), placement);
   annotations["baton.dev/placement"] = "{";
   EXPECT_NE(Why(ReadPlacement(json)).find("damaged"), std::string::npos);
+}
+
+// An instance has a fixed size and no tokens: who asks for what these give takes turns.
+TEST(GpuPod, ModeIsOpenWhereItSaysSoAndNothingSpeaksAgainst) {
+  const auto mode = [](const std::string& annotations,
+                       const char* limits = R"({"baton.dev/gpu-share": 30})") {
+    const auto pod = ReadGpuPod(GpuPodJson(limits, ("{" + annotations + "}").c_str()), 256);
+    EXPECT_TRUE(pod) << Why(pod);
+    return pod ? pod->request.mode + (pod->mode_is_auto ? "+" : "") : "";
+  };
+  EXPECT_EQ(mode(""), "time-slice");
+  EXPECT_EQ(mode(R"("baton.dev/mode": "auto")"), "+");
+  EXPECT_EQ(mode(R"("baton.dev/mode": "auto", "baton.dev/memory": "8Gi")"), "+");
+  for (const char* wish :
+       {R"("baton.dev/priority": "high")", R"("baton.dev/priority": "idle")",
+        R"("baton.dev/limit": "60")", R"("baton.dev/latency": "20ms")",
+        R"("baton.dev/gang": "g", "baton.dev/gang-size": "2")",
+        R"("baton.dev/swap": "true", "baton.dev/memory": "8Gi", "baton.dev/memory-request": "1Gi")",
+        R"("baton.dev/count": "2")"}) {
+    EXPECT_EQ(mode(R"("baton.dev/mode": "auto", )" + std::string(wish)), "time-slice+") << wish;
+  }
+  EXPECT_EQ(mode(R"("baton.dev/mode": "auto")", R"({"nvidia.com/gpu": 1})"), "exclusive");
+}
+
+TEST(GpuPod, ATicketComesWithAPlaceByTurnsWhereTheModeWasOpen) {
+  Json json = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/mode": "auto"})");
+  json["metadata"]["uid"] = "u1";
+  json["spec"]["containers"].push_back(
+      {{"name", "side"}, {"resources", {{"limits", {{"baton.dev/gpu-share", "10"}}}}}});
+  const auto pod = ReadGpuPod(json, 256);
+  ASSERT_TRUE(pod) << Why(pod);
+  const devmgr::Placement placement{
+      "n1",
+      {{0, 0, "GPU-a", "mig", {policy::Share(300'000), 512, 3, 1}, "MIG-1"},
+       {1, 0, "GPU-b", "time-slice", {policy::Share(100'000), 0, 0, 0}, {}}}};
+  const auto said = [&](const GpuPod& made) {
+    std::map<std::string, std::string> annotations;
+    for (const auto& [key, text] : PlacementAnnotations(*pod, placement, made))
+      annotations[key] = text;
+    return annotations;
+  };
+  auto annotations = said(*pod);
+  EXPECT_EQ(annotations.count("main.container.baton.dev/ticket"), 0u);
+  EXPECT_EQ(annotations["main.container.baton.dev/visible-devices"], "MIG-1");
+  EXPECT_EQ(annotations["side.container.baton.dev/ticket"], "u1/side");
+  // A pod of before has it in its environment.
+  json["metadata"]["annotations"].erase("baton.dev/mode");
+  EXPECT_EQ(said(ReadGpuPod(json, 256).value()).count("side.container.baton.dev/ticket"), 0u);
 }
 
 TEST(GpuPod, OnlyFinishedPodsTakeNoRoom) {

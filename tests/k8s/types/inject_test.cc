@@ -82,6 +82,51 @@ TEST(Inject, PodsByMigAndMpsGetTheirPartAndNoHook) {
             std::string::npos);
 }
 
+// By which of the two is not known yet: the hook comes along, and stands aside without a ticket.
+TEST(Inject, APodThatLeavesItsModeOpenGetsItsTicketWithItsPlace) {
+  const auto ticket = [](const Json& pod) {
+    for (const Json& entry : pod["spec"]["containers"][0]["env"]) {
+      if (TextAt(entry, "name") == "BATON_TICKET") {
+        return TextAt(entry, "value") + TextAt(entry, "valueFrom/fieldRef/fieldPath");
+      }
+    }
+    return std::string();
+  };
+  const std::string later = "metadata.annotations['main.container.baton.dev/ticket']";
+  const std::string now = "$(BATON_POD_UID)/main";
+  const auto injected = [](const char* annotations, bool choose_mode,
+                           const char* limits = R"({"baton.dev/gpu-share": 30})") {
+    Json pod = GpuPodJson(limits, annotations);
+    EXPECT_TRUE(Inject(pod, {.choose_mode = choose_mode}).value());
+    // Whatever it did, it does once.
+    const Json once = pod;
+    EXPECT_TRUE(Inject(pod, {.choose_mode = choose_mode}).value());
+    EXPECT_EQ(pod, once);
+    return pod;
+  };
+  const Json open = injected(R"({"baton.dev/mode": "auto"})", false);
+  EXPECT_EQ(ticket(open), later);
+  EXPECT_NE(open.dump().find("LD_PRELOAD"), std::string::npos);
+  EXPECT_FALSE(open["spec"]["containers"][0]["resources"]["limits"].contains("baton.dev/gpu-mps"));
+  // What only pods that take turns have decides it, and may still change: its ticket comes as late.
+  EXPECT_EQ(ticket(injected(R"({"baton.dev/mode": "auto", "baton.dev/priority": "high"})", false)),
+            later);
+  EXPECT_EQ(ticket(injected("{}", false)), now);
+
+  // The operator may say so of pods that name no mode.
+  const Json chosen = injected("{}", true);
+  EXPECT_EQ(chosen["metadata"]["annotations"]["baton.dev/mode"], "auto");
+  EXPECT_EQ(ticket(chosen), later);
+  EXPECT_EQ(ticket(injected(R"({"baton.dev/mode": "time-slice"})", true)), now);
+  const Json whole = injected("{}", true, R"({"nvidia.com/gpu": 1})");
+  EXPECT_FALSE(whole["metadata"]["annotations"].contains("baton.dev/mode"));
+  // One of before was made for turns.
+  Json before = injected("{}", false);
+  const Json as_it_was = before;
+  EXPECT_TRUE(Inject(before, {.choose_mode = true}).value());
+  EXPECT_EQ(before, as_it_was);
+}
+
 TEST(Inject, ContainersThatAskGetATicketAndTheHook) {
   Json pod = GpuPodJson(R"({"baton.dev/gpu-share": 30})", R"({"baton.dev/away": "open"})");
   pod["spec"]["containers"].push_back({{"name", "plain"}});

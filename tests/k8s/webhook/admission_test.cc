@@ -186,9 +186,10 @@ TEST(Admission, TeamsParentsAndDefaultAreAccepted) {
 
 TEST(Admission, OnlyBatonMayAssignGpus) {
   const Json limits{{"baton.dev/gpu-share", 30}};
-  for (const char* key : {"baton.dev/placement", "main.container.baton.dev/visible-devices",
-                          "main.container.baton.dev/mps-share", "main.container.baton.dev/mps-pipe",
-                          "main.container.baton.dev/mps-memory"}) {
+  for (const char* key :
+       {"baton.dev/placement", "main.container.baton.dev/visible-devices",
+        "main.container.baton.dev/ticket", "main.container.baton.dev/mps-share",
+        "main.container.baton.dev/mps-pipe", "main.container.baton.dev/mps-memory"}) {
     const Json with = PlainPod(limits, {{key, "GPU-1"}});
     EXPECT_NE(Refusal(with).find("only Baton may assign GPUs"), std::string::npos);
     EXPECT_NE(
@@ -234,6 +235,43 @@ TEST(Admission, BoundPodMayChangeItsShareButNotItsGpus) {
   }
   EXPECT_NE(with("baton.dev/count", "2").find("immutable once the pod is bound"),
             std::string::npos);
+}
+
+// Its containers have the hook, or not, or learn it with their place.
+TEST(Admission, APodsModeStaysAsItWasMade) {
+  const Json limits{{"baton.dev/gpu-share", 100}};
+  const auto change = [&](const std::string& was, const std::string& is, bool bound) {
+    const auto pod = [&](const std::string& mode) {
+      Json made = mode.empty() ? PlainPod(limits) : PlainPod(limits, {{"baton.dev/mode", mode}});
+      if (bound) made["spec"]["nodeName"] = "n1";
+      return made;
+    };
+    return Refusal(pod(is), pod(was));
+  };
+  for (const bool bound : {false, true}) {
+    for (const auto& [was, is] :
+         std::vector<std::pair<std::string, std::string>>{{"", "mig"},
+                                                          {"", "auto"},
+                                                          {"auto", ""},
+                                                          {"auto", "time-slice"},
+                                                          {"auto", "mig"},
+                                                          {"mps", "mig"},
+                                                          {"mig", ""}}) {
+      EXPECT_NE(change(was, is, bound).find("baton.dev/mode]: immutable"), std::string::npos)
+          << was << " " << is << " " << change(was, is, bound);
+    }
+    EXPECT_EQ(change("", "time-slice", bound), "");
+    EXPECT_EQ(change("auto", "auto", bound), "");
+  }
+  // Until it has its GPUs, those by the token are the binder's matter.
+  EXPECT_EQ(change("time-slice", "exclusive", false), "");
+  EXPECT_NE(change("time-slice", "exclusive", true).find("immutable"), std::string::npos);
+  // What decides an open mode may change where the pod is: it stays there.
+  Json open = PlainPod(limits, {{"baton.dev/mode", "auto"}});
+  open["spec"]["nodeName"] = "n1";
+  Json high = open;
+  high["metadata"]["annotations"]["baton.dev/priority"] = "high";
+  EXPECT_EQ(Refusal(high, open), "");
 }
 
 TEST(Admission, LikelyMistakesGetAWarning) {

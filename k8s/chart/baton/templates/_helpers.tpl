@@ -212,6 +212,9 @@ imagePullSecrets:
 
 {{- /* What pods with GPUs are given, the same for binder and webhook */ -}}
 {{- define "baton.podArgs" -}}
+{{- if .Values.pods.chooseMode }}
+- --choose-mode
+{{- end }}
 {{- if and .Values.pods.addRuntimeClass .Values.node.runtimeClassName }}
 - --runtime-class={{ .Values.node.runtimeClassName }}
 {{- end }}
