@@ -200,7 +200,9 @@ Result<bool> Cluster::Prepare() {
     options_.programs = fs::read_symlink("/proc/self/exe").parent_path().string();
   }
   if (options_.simulator.empty()) {
-    options_.simulator = fs::path(options_.programs).parent_path().string() + "/lib/sim";
+    // Beside the programs as they are built, or as they are installed.
+    const std::string lib = fs::path(options_.programs).parent_path().string() + "/lib/";
+    options_.simulator = lib + (fs::exists(lib + "sim") ? "sim" : "baton/sim");
   }
   std::vector<std::string> needed = {Program("baton"), Program("batond")};
   if (central()) needed.push_back(Program("baton-frontend"));

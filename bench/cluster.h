@@ -41,7 +41,7 @@ struct ClusterOptions {
   // With kUnix: one more batond, number kUpstream, keeps the books of all nodes.
   bool federated = false;
   std::string programs{};   // folder with baton, batond, ...; empty: this program's own
-  std::string simulator{};  // folder with libcuda.so.1; empty: ../lib/sim of `programs`
+  std::string simulator{};  // folder with libcuda.so.1; empty: beside `programs`
   bool keep = false;        // leave the folder, with all logs, behind
   Duration ready_timeout = std::chrono::seconds(20);
 };

@@ -5,8 +5,8 @@ foreach(program ${programs})
   set(component baton)
   if(program MATCHES "^(batond|baton-frontend)$")
     set(component batond)
-  elseif(program STREQUAL baton-k8s)
-    set(component baton-k8s)
+  elseif(program MATCHES "^(baton-k8s|baton-demo)$")
+    set(component ${program})
   endif()
   install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${component})
 endforeach()
@@ -14,6 +14,10 @@ endforeach()
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/k8s/kubectl/kubectl-baton
                  ${CMAKE_SOURCE_DIR}/k8s/kubectl/kubectl_complete-baton
         DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT baton)
+
+# What the demo simulates GPUs with, where no other program looks for such libraries.
+install(TARGETS baton_sim_cuda baton_sim_nvml COMPONENT baton-demo
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/baton/sim NAMELINK_SKIP)
 
 set(packaging ${CMAKE_SOURCE_DIR}/packaging)
 # The folder of the programs is known when they are installed.
@@ -39,10 +43,11 @@ add_custom_command(OUTPUT ${said}/stamp
   COMMAND ${bin}/baton completion fish > ${said}/completions/baton.fish
   COMMAND ${CMAKE_COMMAND} -E touch ${said}/stamp
   DEPENDS ${packaging}/make-manuals ${programs} VERBATIM)
-foreach(pages "baton;1;/baton(-.*)?[.]1[.]gz$" "batond;8;/baton(d|-frontend)[.]8[.]gz$" "baton-k8s;8;/baton-k8s(-.*)?[.]8[.]gz$")
-  list(POP_FRONT pages component section names)
+foreach(pages "baton;1;/baton(-.*)?[.]1[.]gz$;/baton-demo[.]" "baton-demo;1;/baton-demo[.]1[.]gz$;^$"
+              "batond;8;/baton(d|-frontend)[.]8[.]gz$;^$" "baton-k8s;8;/baton-k8s(-.*)?[.]8[.]gz$;^$")
+  list(POP_FRONT pages component section names others)
   install(DIRECTORY ${said}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT ${component}
-          OPTIONAL FILES_MATCHING REGEX ${names})
+          OPTIONAL FILES_MATCHING REGEX ${names} REGEX ${others} EXCLUDE)
 endforeach()
 install(FILES ${said}/completions/baton COMPONENT baton OPTIONAL
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
@@ -73,7 +78,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL baton batond libbaton-hook baton-k8s)
+set(CPACK_COMPONENTS_ALL baton batond libbaton-hook baton-k8s baton-demo)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION admin)
@@ -98,6 +103,9 @@ baton_package(baton "libbaton-hook (= ${PROJECT_VERSION})" "shares GPUs among po
 baton_package(batond "baton (= ${PROJECT_VERSION}), init-system-helpers (>= 1.54)" "shares GPUs among pods by time: daemon
  Gives the token of each GPU to the waiting pod that is furthest below its share, keeps the books of
  who used what, and serves a page and metrics. baton-frontend connects a node to a central batond.")
+baton_package(baton-demo "batond (= ${PROJECT_VERSION})" "shares GPUs among pods by time: demonstration
+ Shows Baton at work on simulated GPUs, with a daemon, a page and pods of its own, in half a minute.
+ No GPU is needed, and none that there is is touched.")
 baton_package(baton-k8s "" "shares GPUs among pods by time: Kubernetes
  Device plugin, webhook, binder and scheduler extender. Clusters usually run them from the image
  that the Helm chart names.")

@@ -57,11 +57,11 @@ cp "$scratch"/before/*.deb "$root/tmp/before/"
 files >"$scratch/files.before"
 echo "== install"
 inside bash -c 'dpkg --install /tmp/before/*.deb' >"$scratch/log" 2>&1 || { cat "$scratch/log"; fail "dpkg --install"; }
-for program in baton batond baton-frontend baton-k8s baton-burn; do
+for program in baton batond baton-frontend baton-k8s baton-burn baton-demo; do
   inside "$program" --help >/dev/null || fail "$program does not start"
 done
 inside test -e /usr/lib/libbaton.so || fail "there is no hook"
-for page in baton.1 baton-run.1 batond.8 baton-frontend.8 baton-k8s.8; do
+for page in baton.1 baton-run.1 baton-doctor.1 baton-demo.1 batond.8 baton-frontend.8 baton-k8s.8; do
   ls "$root"/usr/share/man/man?/"$page.gz" >/dev/null || fail "there is no manual page $page"
 done
 page=$(zcat "$root/usr/share/man/man1/baton-run.1.gz")
@@ -80,6 +80,11 @@ if inside test -x /usr/bin/systemd-analyze; then
   inside systemd-analyze verify --man=no /lib/systemd/system/batond.service || fail "systemd does not like batond.service"
 fi
 inside batond --check-config /etc/baton/batond.toml || fail "batond does not like its own configuration"
+
+# Without the build: simulated GPUs, the hook and all programs are those that were installed.
+inside baton-demo --seconds 3 --no-contrast --http "" --tolerance 20 >"$scratch/log" 2>&1 ||
+  { cat "$scratch/log"; fail "the demo"; }
+grep -q '^overlaps  *0 kernels' "$scratch/log" || { cat "$scratch/log"; fail "the demo measured nothing"; }
 
 echo "== upgrade, while a pod runs"
 echo '# a line of the operator' >>"$root/etc/baton/batond.toml"
@@ -118,11 +123,11 @@ inside baton report --by pod | grep train >/dev/null || fail "the pod is not in 
 echo "== remove, and purge"
 kill "$batond"
 wait "$batond" || true
-inside dpkg --remove baton-k8s batond baton libbaton-hook >"$scratch/log" 2>&1 || { cat "$scratch/log"; fail "dpkg --remove"; }
+inside dpkg --remove baton-demo baton-k8s batond baton libbaton-hook >"$scratch/log" 2>&1 || { cat "$scratch/log"; fail "dpkg --remove"; }
 inside test ! -e /usr/bin/batond || fail "removing left the daemon"
 inside test -e /etc/baton/batond.toml || fail "removing took the configuration, which is purging's"
 inside test -d /var/lib/baton || fail "removing took the books, which is purging's"
-inside dpkg --purge batond baton libbaton-hook baton-k8s >"$scratch/log" 2>&1 || { cat "$scratch/log"; fail "dpkg --purge"; }
+inside dpkg --purge baton-demo batond baton libbaton-hook baton-k8s >"$scratch/log" 2>&1 || { cat "$scratch/log"; fail "dpkg --purge"; }
 files >"$scratch/files.after"
 diff "$scratch/files.before" "$scratch/files.after" || fail "purging left or took the files above"
 echo "ok"
