@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "backend/lease_requests.h"
 #include "backend/local_gpus.h"
 #include "backend/users.h"
 #include "base/file.h"
@@ -86,6 +87,7 @@ Result<void> Daemon::Start() {
                                  const node::ControlSocket::Respond& respond) {
                             control_->Handle(line, {.peer = peer}, respond);
                           });
+  control_socket_->Speak({LeaseCommand, LeaseResponse});
   const std::string& control_dir = config::ControlDir(options_);
   if (auto made = MakeFolders(control_dir, 0700); !made) return made;
   if (auto ok = control_socket_->Listen(control_dir + "/control.sock"); !ok) return ok;
@@ -415,6 +417,7 @@ Result<void> Daemon::ListenToUsers(const std::string& control_dir) {
                                     const node::ControlSocket::Respond& respond) {
     control_->HandleOfUser(line, peer.uid, respond);
   });
+  users_socket_->Speak({LeaseCommand, LeaseResponse});
   return users_socket_->ListenToUsers(options_.server.socket_dir + "/user.sock", group,
                                       control_dir + "/user.sock.lock");
 }

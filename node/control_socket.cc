@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
+#include <utility>
 
 #include "base/file.h"
+#include "net/http_text.h"
 #include "node/closer.h"
 #include "node/listen_unix.h"
 
@@ -56,8 +58,11 @@ struct ControlSocket::Connection {
   std::deque<std::string> out;
   size_t sent = 0;  // bytes of the first of them
   bool open = true;
-  bool busy = false;    // a request is being answered
-  bool at_end = false;  // the peer has said everything
+  bool busy = false;                       // a request is being answered
+  bool at_end = false;                     // the peer has said everything
+  std::optional<net::RequestText> http{};  // what is being answered, where it is no line
+  size_t needs = 0;                        // bytes before which it is not looked at again
+  bool closes = false;                     // once that is out
 };
 
 ControlSocket::ControlSocket(boost::asio::io_context& io, Handler handler)
@@ -166,11 +171,10 @@ void ControlSocket::Read(const std::shared_ptr<Connection>& connection) {
       });
 }
 
-// Answers the lines that are complete, one after the other; then reads on.
+// Answers the requests that are complete, one after the other; then reads on.
 void ControlSocket::Serve(const std::shared_ptr<Connection>& connection) {
   if (!connection->open || connection->busy) return;
-  const size_t end = connection->in.find('\n');
-  if (end == std::string::npos) {
+  if (!HasRequest(*connection)) {
     if (connection->in.size() > (of_users_ ? kRequestMax : kLineMax)) return Close(connection);
     if (!connection->at_end) return Read(connection);
     if (connection->out.empty()) Close(connection);
@@ -191,8 +195,42 @@ void ControlSocket::Serve(const std::shared_ptr<Connection>& connection) {
   });
 }
 
-// The first line, which is complete.
+bool ControlSocket::HasRequest(Connection& connection) const {
+  const std::string_view in = connection.in;
+  const size_t end = in.find('\n');
+  if (end == std::string_view::npos) return false;
+  if (!http_.line_of || !net::BeginsRequest(in.substr(0, end))) return true;
+  if (in.size() < connection.needs) return false;
+  net::RequestText read = net::ReadRequest(in, kRequestMax);
+  connection.needs = read.needs;
+  if (read.size == 0 && !read.refusal) return false;
+  connection.needs = 0;
+  connection.http = std::move(read);
+  return true;
+}
+
+void ControlSocket::AnswerHttp(const std::shared_ptr<Connection>& connection) {
+  const net::RequestText read = *std::exchange(connection->http, std::nullopt);
+  connection->in.erase(0, read.refusal ? std::string::npos : read.size);
+  const auto send = [this, connection, keep = read.keep_alive](const net::HttpResponse& response) {
+    connection->out.push_back(net::ResponseText(response, keep));
+    connection->closes = !keep;
+    Write(connection);
+  };
+  if (read.refusal) return send(*read.refusal);
+  const auto line = http_.line_of(read.request);
+  if (!line) return send(line.error());
+  handler_(
+      *line, connection->peer,
+      [this, alive = alive_, connection, send, request = read.request](const LongAnswer& answer) {
+        if (!*alive || !connection->open) return;
+        send(http_.response_to(request, answer.Whole()));
+      });
+}
+
+// The first request, which is complete.
 void ControlSocket::Answer(const std::shared_ptr<Connection>& connection) {
+  if (connection->http) return AnswerHttp(connection);
   const size_t end = connection->in.find('\n');
   const std::string line = connection->in.substr(0, end);
   connection->in.erase(0, end + 1);
@@ -223,7 +261,8 @@ void ControlSocket::Write(const std::shared_ptr<Connection>& connection) {
   }
   boost::asio::post(io_, [this, alive = alive_, connection] {
     connection->busy = false;
-    if (*alive) Serve(connection);
+    if (!*alive) return;
+    connection->closes ? Close(connection) : Serve(connection);
   });
 }
 

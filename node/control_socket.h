@@ -1,5 +1,6 @@
-// The operator's socket, and the users': one JSON object per line in, one per line out, in order.
-// It only moves lines; what they mean is its handler's business. Both daemons have the operator's.
+// The operator's socket, and the users': one JSON object per line in, one per line out, in order;
+// or requests of HTTP, where it is told what they mean. It only moves lines; what they mean is its
+// handler's business. Both daemons have the operator's.
 //
 // The operator's file has mode 0600: who can open it may set. Bounded: connections, line length,
 // answers that nobody reads; the users', for each of them too. Not thread safe: lives in one event
@@ -23,6 +24,7 @@
 
 #include "base/file.h"
 #include "base/result.h"
+#include "net/message.h"
 #include "node/process.h"
 #include "node/rate.h"
 
@@ -71,6 +73,13 @@ class ControlSocket {
   // `lock_path`, where they cannot take it.
   Result<void> ListenToUsers(const std::string& path, std::optional<uint32_t> gid,
                              const std::string& lock_path);
+  // What requests of HTTP mean, which are taken from then on too: the line that says the same, or
+  // the answer to one that there is not; and what is answered where that line was.
+  struct Http {
+    std::function<tl::expected<std::string, net::HttpResponse>(const net::HttpRequest&)> line_of;
+    std::function<net::HttpResponse(const net::HttpRequest&, std::string answer)> response_to;
+  };
+  void Speak(Http http) { http_ = std::move(http); }
   void Stop();
 
  private:
@@ -80,13 +89,17 @@ class ControlSocket {
   void Open(UniqueFd& fd);
   void Read(const std::shared_ptr<Connection>& connection);
   void Serve(const std::shared_ptr<Connection>& connection);
+  // Whether a whole one has come.
+  bool HasRequest(Connection& connection) const;
   void Answer(const std::shared_ptr<Connection>& connection);
+  void AnswerHttp(const std::shared_ptr<Connection>& connection);
   void Write(const std::shared_ptr<Connection>& connection);
   void WriteLater(const std::shared_ptr<Connection>& connection);
   void Close(const std::shared_ptr<Connection>& connection);
 
   boost::asio::io_context& io_;
   Handler handler_;
+  Http http_;
   std::string path_;
   UniqueFd path_lock_;
   boost::asio::posix::stream_descriptor listener_;

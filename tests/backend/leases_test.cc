@@ -24,6 +24,34 @@ class LeaseCommands : public Users {
     EXPECT_NE(lease.value("until", ""), "");
     EXPECT_EQ(PodStatus(lease.value("name", "")).value("name", "-"), lease.value("name", ""));
   }
+  // What `curl` says as that user: the status, and the JSON.
+  std::pair<int, json> CurlAs(uid_t uid, const std::string& how, const std::string& path) {
+    int answer[2];
+    EXPECT_EQ(pipe(answer), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(answer[1], STDOUT_FILENO);
+      if (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(2);
+      const std::string command = "exec curl -s -w '%{http_code}' --unix-socket '" +
+                                  (folder_ / "run/user.sock") + "' " + how + " 'http://batond" +
+                                  path + "'";
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(2);
+    }
+    close(answer[1]);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = read(answer[0], buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<size_t>(n));
+    }
+    close(answer[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << how << path;
+    if (text.size() < 3) return {0, json::object()};
+    const std::string code = text.substr(text.size() - 3);
+    return {std::atoi(code.c_str()), json::parse(text.substr(0, text.size() - 3), nullptr, false)};
+  }
   bool IsGone(const json& lease) { return PodStatus(lease.value("name", "")) == json::object(); }
   // What it is told of the lease once it has ended.
   std::string WhyEnded(const json& lease) {
@@ -172,6 +200,74 @@ TEST_F(LeaseCommands, OfOthersCannotBeTouched) {
   ASSERT_EQ(Refused(kStranger, About("end_lease", others)), "");
   EXPECT_EQ(Refused(kNobody, About("lease", others)), "denied") << "ended, too";
   EXPECT_TRUE(Say(About("end_lease", operators)).value("ok", false));
+}
+
+// By HTTP the same, for the one whom the kernel names.
+TEST_F(LeaseCommands, AreRequestsOfHttpToo) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  const auto http = [&](uid_t uid, const std::string& method, const std::string& path,
+                        const std::string& body = "") {
+    return CurlAs(uid, "-X " + method + (body.empty() ? "" : " -d '" + body + "'"), path);
+  };
+  const auto [created, lease] = http(kNobody, "POST", "/api/v1/leases",
+                                     R"({"request": 40, "seconds": 600, "name": "burst"})");
+  EXPECT_EQ(created, 201);
+  ExpectGranted(lease);
+  EXPECT_EQ(PodStatus("burst").value("user", ""), "nobody");
+  const std::string one = "/api/v1/leases/" + lease.value("lease", "none");
+  EXPECT_EQ(http(kNobody, "GET", one).second.value("state", ""), "granted");
+  EXPECT_EQ(http(kNobody, "GET", "/api/v1/leases").second.value("leases", json()).size(), 1u);
+  const auto [renewed, until] = http(kNobody, "PUT", one, R"({"seconds": 900})");
+  EXPECT_EQ(renewed, 200);
+  EXPECT_NEAR(until.value("seconds", 0.0), 900, 10);
+
+  // Not another's, and nothing but leases.
+  EXPECT_EQ(http(kStranger, "DELETE", one).first, 403);
+  EXPECT_EQ(http(kNobody, "POST", "/api/v1/leases", R"({"command": "delete_pod"})").first, 400);
+  EXPECT_EQ(http(kNobody, "PUT", one, R"({"lease": "other"})").first, 400);
+  EXPECT_EQ(http(kNobody, "POST", "/api/v1/leases", "[" + std::string(5'000, '[')).first, 400);
+  EXPECT_EQ(http(kNobody, "POST", "/api/v1/leases", R"({"request": 400, "seconds": 60})").first,
+            400);
+  EXPECT_EQ(http(kNobody, "GET", "/api/v1/status").first, 404);
+  EXPECT_EQ(http(kNobody, "GET", one + "?wait=soon").first, 400);
+  EXPECT_EQ(http(kNobody, "PATCH", one).first, 405);
+  // Where there is no room now, but will be, it is queued.
+  const std::string large = R"({"request": 90, "seconds": 600})";
+  EXPECT_EQ(http(kStranger, "POST", "/api/v1/leases", large).first, 201);
+  EXPECT_EQ(http(kStranger + 1, "POST", "/api/v1/leases", large).first, 202);
+
+  // Its end is told while somebody asks.
+  std::pair<int, json> told;
+  std::thread waits([&] { told = http(kNobody, "GET", one + "?wait=60"); });
+  usleep(200'000);
+  EXPECT_EQ(http(kNobody, "DELETE", one).first, 200);
+  waits.join();
+  EXPECT_EQ(told.second.value("why", ""), "it was given back") << told.second;
+  EXPECT_TRUE(IsGone(lease));
+}
+
+TEST_F(LeaseCommands, RequestsAndLinesFollowEachOtherOnAConnection) {
+  ASSERT_TRUE(StartWith("allow = \"everybody\"\n"));
+  const auto connected = wire::ConnectUnix(folder_ / "run/user.sock", SOCK_STREAM);
+  ASSERT_TRUE(connected);
+  const UniqueFd batond(*connected);
+  const std::string list = "GET /api/v1/leases HTTP/1.1\r\nHost: b\r\n\r\n";
+  const std::string all = list + list + "{\"command\": \"leases\"}\n" +
+                          "GET / HTTP/1.1\r\nConnection: close\r\n\r\n" + list;
+  for (const char c : all) ASSERT_EQ(send(batond.get(), &c, 1, MSG_NOSIGNAL), 1);
+  std::string got;
+  char buffer[4096];
+  for (ssize_t n; (n = recv(batond.get(), buffer, sizeof buffer, 0)) > 0;) {
+    got.append(buffer, static_cast<size_t>(n));
+  }
+  const std::string head = "HTTP/1.1 200 OK\r\n";
+  const size_t second = got.find(head, 1);
+  ASSERT_NE(second, std::string::npos) << got;
+  const size_t line = got.find("}\n{", second);
+  ASSERT_NE(line, std::string::npos) << got;
+  EXPECT_NE(got.find("HTTP/1.1 404 Not Found\r\n", line), std::string::npos) << got;
+  EXPECT_EQ(got.find(head, second + 1), std::string::npos) << "after the end: " << got;
+  EXPECT_EQ(got.compare(0, head.size(), head), 0) << got;
 }
 
 TEST_F(LeaseCommands, SurviveACrashAndEndWhileNobodyServes) {
