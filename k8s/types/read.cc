@@ -132,6 +132,7 @@ Result<void> CheckWishes(const PodWishes& wishes,
   if (auto ok = one_of(keys::kPriority, {"normal", "low", "high", "idle"}); !ok) return ok;
   if (auto ok = one_of(keys::kAway, {"wait", "open"}); !ok) return ok;
   std::vector<std::string> modes;
+  modes.reserve(spec::kModes.size() + 1);
   for (const spec::Mode& mode : spec::kModes) modes.emplace_back(mode.name);
   modes.emplace_back(spec::kAuto);
   if (auto ok = one_of(keys::kMode, modes); !ok) return ok;

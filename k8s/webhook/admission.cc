@@ -349,7 +349,7 @@ class Reviewer {
     const TenantWishes was = WishesOfPod(old_);
     TenantWishes is = WishesOfPod(object_);
     if (!update_ && is.away.empty()) is.away = AwayOfContainers("spec/");
-    const auto ok = tenant_.CheckWishes(is, update_ ? &was : nullptr, [](std::string_view key) {
+    auto ok = tenant_.CheckWishes(is, update_ ? &was : nullptr, [](std::string_view key) {
       return key == "priorityClassName" ? "spec.priorityClassName"
                                         : fmt::format("metadata.annotations[{}]", PodKey(key));
     });
@@ -379,7 +379,7 @@ class Reviewer {
     const TenantWishes was = WishesOfSharePod(old_);
     TenantWishes is = WishesOfSharePod(object_);
     if (is.away.empty()) is.away = AwayOfContainers("spec/template/spec/");
-    const auto ok = tenant_.CheckWishes(is, update_ ? &was : nullptr, [](std::string_view key) {
+    auto ok = tenant_.CheckWishes(is, update_ ? &was : nullptr, [](std::string_view key) {
       return key == "priorityClassName" ? "spec.template.spec.priorityClassName"
                                         : "spec.gpu." + std::string(key);
     });

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "tests/backend/users_fixture.h"
+#include "wire/control_client.h"
 
 namespace baton::backend {
 namespace {
