@@ -27,28 +27,14 @@ class LeaseCommands : public Users {
   }
   // What `curl` says as that user: the status, and the JSON.
   std::pair<int, json> CurlAs(uid_t uid, const std::string& how, const std::string& path) {
-    int answer[2];
-    EXPECT_EQ(pipe(answer), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      dup2(answer[1], STDOUT_FILENO);
-      if (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(2);
-      const std::string command = "exec curl -s -w '%{http_code}' --unix-socket '" +
-                                  (folder_ / "run/user.sock") + "' " + how + " 'http://batond" +
-                                  path + "'";
+    const std::string command = "exec curl -s -w '%{http_code}' --unix-socket '" +
+                                (folder_ / "run/user.sock") + "' " + how + " 'http://batond" +
+                                path + "'";
+    const std::string text = As(uid, [&](int out) {
+      dup2(out, STDOUT_FILENO);
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       _exit(2);
-    }
-    close(answer[1]);
-    std::string text;
-    char buffer[4096];
-    for (ssize_t n; (n = read(answer[0], buffer, sizeof buffer)) > 0;) {
-      text.append(buffer, static_cast<size_t>(n));
-    }
-    close(answer[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0) << how << path;
+    });
     if (text.size() < 3) return {0, json::object()};
     const std::string code = text.substr(text.size() - 3);
     return {std::atoi(code.c_str()), json::parse(text.substr(0, text.size() - 3), nullptr, false)};

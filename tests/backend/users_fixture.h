@@ -4,6 +4,7 @@
 
 #include <grp.h>
 
+#include <functional>
 #include <string>
 
 #include "tests/backend/batond_fixture.h"
@@ -25,15 +26,15 @@ class Users : public Batond {
     Configure("[teams]\nfile = \"" + (folder_ / "teams.toml") + "\"\n[users]\n" + users);
     return daemon_.Start();
   }
-  // What the user is answered at user.sock; null: the socket was not opened, or nothing was.
-  json SayAs(uid_t uid, const json& request, const std::string& socket = "user.sock") {
+  // What a process of the user's writes to the descriptor that `work` is given.
+  static std::string As(uid_t uid, const std::function<void(int out)>& work) {
     int answer[2];
     EXPECT_EQ(pipe(answer), 0);
     const pid_t child = fork();
     if (child == 0) {
       if (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(2);
-      const std::string text = Ask(folder_ / ("run/" + socket), request).dump();
-      _exit(write(answer[1], text.data(), text.size()) < 0);
+      work(answer[1]);
+      _exit(0);
     }
     close(answer[1]);
     std::string text;
@@ -45,6 +46,14 @@ class Users : public Batond {
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
+    return text;
+  }
+  // What the user is answered at user.sock; null: the socket was not opened, or nothing was.
+  json SayAs(uid_t uid, const json& request, const std::string& socket = "user.sock") {
+    const std::string text = As(uid, [&](int out) {
+      const std::string said = Ask(folder_ / ("run/" + socket), request).dump();
+      if (write(out, said.data(), said.size()) < 0) _exit(2);
+    });
     return json::parse(text, nullptr, false);
   }
   // The code with which it is refused; empty: it is not.
