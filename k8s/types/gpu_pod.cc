@@ -489,10 +489,12 @@ Result<GpuPod> ReadGpuPod(const Json& pod, uint32_t memory_unit_mib) {
       std::any_of(read.containers.begin(), read.containers.end(), [](const ContainerGpus& gpus) {
         return gpus.count > 1 || gpus.limit < policy::kWhole;
       });
-  request.mode = whole                            ? std::string(spec::kExclusive)
-                 : !cards.mode.empty()            ? cards.mode
-                 : read.mode_is_auto && !by_turns ? ""
-                                                  : std::string(spec::kTimeSlice);
+  request.mode = cards.mode;
+  if (whole) {
+    request.mode = spec::kExclusive;
+  } else if (cards.mode.empty() && (!read.mode_is_auto || by_turns)) {
+    request.mode = spec::kTimeSlice;
+  }
   request.team = read.asked.team;
   if (const Json* priority = Find(pod, "spec/priority");
       priority != nullptr && priority->is_number_integer()) {
