@@ -16,6 +16,7 @@
 #include "ledger/kept_use.h"
 #include "ledger/ledger.h"
 #include "ledger/merge.h"
+#include "ledger/settled.h"
 #include "ledger/stored_text.h"
 
 namespace baton::ledger {
@@ -65,12 +66,6 @@ Result<void> Check(const Batch& batch) {
     }
   }
   return {};
-}
-
-// "present_ns = TABLE.present_ns + excluded.present_ns, ...".
-std::string AddedTimes(const std::string& table) {
-  return TimeList(
-      [&](const std::string& c) { return c + " = " + table + "." + c + " + excluded." + c; });
 }
 
 // Rows for one table, written some hundred at a time.
@@ -244,28 +239,22 @@ class Booking {
       const auto sum = [](const std::string& column) {
         return "CAST(SUM(" + column + ") AS BIGINT)";
       };
-      const std::string use = std::string("use_") + level.name;
+      UnpackAfter(database_, level, bucket, source_);
+      const std::string use = TableOf(Kind::kUse, level);
       const std::string of_use =
           " WHERE t > $1 AND account IN (SELECT a.id FROM accounts a"
           " JOIN gpus g ON g.id = a.gpu WHERE g.source = $2)";
       database_.Run("INSERT INTO " + use + " (t, account, " + CounterList() +
                         ", memory_peak_mib) SELECT CAST($1 AS BIGINT), account, " +
                         CounterList(sum) + ", MAX(memory_peak_mib) FROM " + use + of_use +
-                        " GROUP BY account ON CONFLICT (t, account) DO UPDATE SET " +
-                        CounterList([&](const std::string& c) {
-                          return c + " = " + use + "." + c + " + excluded." + c;
-                        }) +
-                        ", memory_peak_mib = CASE WHEN excluded.memory_peak_mib > " + use +
-                        ".memory_peak_mib THEN excluded.memory_peak_mib ELSE " + use +
-                        ".memory_peak_mib END",
+                        " GROUP BY account" + OnConflictAdd(Kind::kUse, level),
                     {bucket, source_});
       database_.Run("DELETE FROM " + use + of_use, {bucket, source_});
-      const std::string gpu = std::string("gpu_") + level.name;
+      const std::string gpu = TableOf(Kind::kGpu, level);
       const std::string of_gpu = " WHERE t > $1 AND gpu IN (SELECT id FROM gpus WHERE source = $2)";
       database_.Run("INSERT INTO " + gpu + " (t, gpu, " + TimeList() +
                         ") SELECT CAST($1 AS BIGINT), gpu, " + TimeList(sum) + " FROM " + gpu +
-                        of_gpu + " GROUP BY gpu ON CONFLICT (t, gpu) DO UPDATE SET " +
-                        AddedTimes(gpu),
+                        of_gpu + " GROUP BY gpu" + OnConflictAdd(Kind::kGpu, level),
                     {bucket, source_});
       database_.Run("DELETE FROM " + gpu + of_gpu, {bucket, source_});
     }
@@ -478,16 +467,10 @@ class Booking {
   void AddUse() {
     NoteUseAt(database_, parts_.front().BucketAt(kLevels[0]));
     for (const Level& level : kLevels) {
-      const std::string table = std::string("use_") + level.name;
-      Rows rows(
-          database_,
-          "INSERT INTO " + table + " (t, account, " + CounterList() + ", memory_peak_mib)",
-          3 + kCounterNames.size(),
-          " ON CONFLICT (t, account) DO UPDATE SET " + CounterList([&](const std::string& name) {
-            return name + " = " + table + "." + name + " + excluded." + name;
-          }) + ", memory_peak_mib = CASE WHEN excluded.memory_peak_mib > " +
-              table + ".memory_peak_mib THEN excluded.memory_peak_mib ELSE " + table +
-              ".memory_peak_mib END");
+      Rows rows(database_,
+                "INSERT INTO " + TableOf(Kind::kUse, level) + " (t, account, " + CounterList() +
+                    ", memory_peak_mib)",
+                3 + kCounterNames.size(), OnConflictAdd(Kind::kUse, level));
       for (const Run& run : RunsOf(parts_, level)) {
         const int64_t begin = ElapsedBefore(run.first);
         const int64_t end = ElapsedBefore(run.last);
@@ -559,9 +542,9 @@ class Booking {
     }
     std::sort(all.begin(), all.end(), [](const Times& a, const Times& b) { return a.gpu < b.gpu; });
     for (const Level& level : kLevels) {
-      const std::string table = std::string("gpu_") + level.name;
-      Rows rows(database_, "INSERT INTO " + table + " (t, gpu, " + TimeList() + ")",
-                2 + kTimeNames.size(), " ON CONFLICT (t, gpu) DO UPDATE SET " + AddedTimes(table));
+      Rows rows(database_,
+                "INSERT INTO " + TableOf(Kind::kGpu, level) + " (t, gpu, " + TimeList() + ")",
+                2 + kTimeNames.size(), OnConflictAdd(Kind::kGpu, level));
       for (const Run& run : RunsOf(parts_, level)) {
         for (const Times& times : all) {
           int64_t present_ns = 0;

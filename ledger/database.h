@@ -87,6 +87,8 @@ class Database {
   // key, and the type of a Blob's column.
   virtual const char* clustered() const = 0;
   virtual const char* blob() const = 0;
+  // Whether settled buckets are packed (ledger/settled.h).
+  virtual bool packs() const { return false; }
   // Of what is on disk, in bytes.
   virtual int64_t SizeBytes() = 0;
   // Puts a damaged database aside and says where it is now; empty where that is not for us to do.

@@ -15,6 +15,7 @@
 #include "ledger/floors.h"
 #include "ledger/kept_use.h"
 #include "ledger/ledger.h"
+#include "ledger/settled.h"
 
 namespace baton::ledger {
 namespace {
@@ -52,11 +53,10 @@ void Add(Database& database, const std::vector<Stretch>& stretches, const Decay&
     if (from >= to) continue;
     const std::string at = fmt::format("(t + {})", kLevels[level].seconds / 2);
     values.emplace_back(from);
-    std::string which = fmt::format("t >= ${}", values.size());
-    if (to != kEver) {
-      values.emplace_back(to);
-      which += fmt::format(" AND t < ${}", values.size());
-    }
+    values.emplace_back(to);
+    const std::string buckets =
+        BucketsIn(database, Kind::kUse, kLevels[level], {"held_ns", "uncontended_ns"},
+                  fmt::format("${}", values.size() - 1), fmt::format("${}", values.size()));
     const std::string kept = fmt::format(
         "CASE WHEN {} >= CAST($1 AS DOUBLE PRECISION) THEN 1.0"
         " WHEN {} < CAST($2 AS DOUBLE PRECISION) THEN 0.0"
@@ -66,9 +66,8 @@ void Add(Database& database, const std::vector<Stretch>& stretches, const Decay&
     pieces += fmt::format(
         "{}SELECT account, SUM(CAST(held_ns AS DOUBLE PRECISION)) AS held_ns,"
         " SUM(held_ns * {}) AS decayed_ns, SUM(CASE WHEN uncontended_ns = 0 THEN 0.0"
-        " ELSE uncontended_ns * {} END) AS uncontended_ns FROM use_{} WHERE {}"
-        " GROUP BY account",
-        pieces.empty() ? "" : " UNION ALL ", kept, kept, kLevels[level].name, which);
+        " ELSE uncontended_ns * {} END) AS uncontended_ns FROM {} b GROUP BY account",
+        pieces.empty() ? "" : " UNION ALL ", kept, kept, buckets);
   }
   if (pieces.empty()) return;
   const std::string sql =
@@ -148,7 +147,7 @@ std::array<int64_t, 4> Floors(Database& database) {
   std::array<int64_t, 4> floors{};
   database.Run("SELECT name, value FROM meta", {}, [&](const Row& row) {
     for (size_t i = 0; i < kLevels.size(); ++i) {
-      if (row.Text(0) == std::string(kLevels[i].name) + "_floor") floors[i] = row.Int(1);
+      if (row.Text(0) == FloorName(database, kLevels[i])) floors[i] = row.Int(1);
     }
   });
   // After a long pause the coarser level may be trimmed for a while where the finer one is not yet,

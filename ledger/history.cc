@@ -13,6 +13,7 @@
 #include "ledger/database.h"
 #include "ledger/floors.h"
 #include "ledger/periods.h"
+#include "ledger/settled.h"
 
 namespace baton::ledger {
 namespace {
@@ -103,18 +104,20 @@ class Reading {
     const auto step_of = [&](const Row& row) {
       return first + static_cast<size_t>((row.Int(0) - piece.from) / length);
     };
-    const std::string level = kLevels[piece.level].name;
+    const Level& level = kLevels[piece.level];
     std::vector<Value> values;
     const std::string of_gpus = OfGpus(values);
     values.emplace_back(piece.from);
     values.emplace_back(piece.to);
-    const std::string when = " u.t >= $" + std::to_string(values.size() - 1) + " AND u.t < $" +
-                             std::to_string(values.size());
+    const std::string from = "$" + std::to_string(values.size() - 1);
+    const std::string to = "$" + std::to_string(values.size());
+    std::vector<std::string> columns(kCounterNames.begin(), kCounterNames.end());
+    columns.emplace_back("memory_peak_mib");
     database_.Run(
         "SELECT u.t, u.account, u.memory_peak_mib, " +
-            CounterList([](const std::string& name) { return "u." + name; }) + " FROM use_" +
-            level + " u WHERE" + when +
-            " AND u.account IN (SELECT id FROM accounts WHERE gpu IN (" + of_gpus +
+            CounterList([](const std::string& name) { return "u." + name; }) + " FROM " +
+            BucketsIn(database_, Kind::kUse, level, columns, from, to) +
+            " u WHERE u.account IN (SELECT id FROM accounts WHERE gpu IN (" + of_gpus +
             ")) ORDER BY u.t, u.account",
         values, [&](const Row& row) {
           if (history_.uses.size() >= uses_max_) {
@@ -122,18 +125,25 @@ class Reading {
                                 "too many pods over too long a time for one receipt: ask for a "
                                 "shorter window, or for teams or pods one by one");
           }
-          Counters use;
+          const size_t step = step_of(row);
+          const size_t account = accounts_.at(row.Int(1));
+          std::vector<History::Use>& uses = history_.uses;
+          if (uses.empty() || uses.back().step != step || uses.back().account != account) {
+            uses.push_back({step, account, {}, 0});
+          }
+          Counters& use = uses.back().use;
           int column = 3;
           for (int64_t* to : {&use.held_ns, &use.busy_ns, &use.waited_ns, &use.unmanaged_ns,
                               &use.memory_mib_ms, &use.launches, &use.grants, &use.revocations}) {
-            *to = row.Int(column++);
+            *to += row.Int(column++);
           }
-          history_.uses.push_back({step_of(row), accounts_.at(row.Int(1)), use, row.Int(2)});
+          uses.back().memory_peak_mib = std::max(uses.back().memory_peak_mib, row.Int(2));
         });
     // A GPU that two sources know is one GPU.
     std::map<std::pair<size_t, size_t>, std::pair<int64_t, int64_t>> presence;
-    database_.Run("SELECT u.t, u.gpu, u.present_ns, u.idle_ns FROM gpu_" + level + " u WHERE" +
-                      when + " AND u.gpu IN (" + of_gpus + ")",
+    database_.Run("SELECT u.t, u.gpu, u.present_ns, u.idle_ns FROM " +
+                      BucketsIn(database_, Kind::kGpu, level, {"present_ns", "idle_ns"}, from, to) +
+                      " u WHERE u.gpu IN (" + of_gpus + ")",
                   values, [&](const Row& row) {
                     auto& [present_ns, idle_ns] = presence[{step_of(row), gpus_.at(row.Int(1))}];
                     present_ns += row.Int(2);

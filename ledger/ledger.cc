@@ -7,12 +7,15 @@
 #include "ledger/database.h"
 #include "ledger/kept_use.h"
 #include "ledger/schema.h"
+#include "ledger/settled.h"
 
 namespace baton::ledger {
 namespace {
 
 // How many stretches (Level::trim_seconds) of a level one Trim() drops.
 constexpr int64_t kTrimStretches = 24;
+// For so long it packs: meanwhile no batch is booked.
+constexpr Duration kPackFor = std::chrono::seconds(1);
 
 Result<std::unique_ptr<Database>> DatabaseOf(const std::string& text) {
   constexpr std::string_view kSqlite = "sqlite:";
@@ -124,16 +127,25 @@ Result<Ledger::Last> Ledger::LastOf(const std::string& source) {
 
 Result<void> Ledger::Trim(WallTime now) {
   const int64_t second = Millis(now) / 1000;
+  const Instant pack_until = MonotonicNow() + kPackFor;
   const std::array<std::chrono::hours, 4> kept = {retention_.fine, retention_.minutes,
                                                   retention_.hours, retention_.days};
   for (size_t i = 0; i < kLevels.size(); ++i) {
     const Level& level = kLevels[i];
+    // A transaction for each stretch, so that others come to write in between.
+    for (bool more = database_->packs(); more && MonotonicNow() < pack_until;) {
+      auto done = Try([&] {
+        Transaction transaction(*database_, Database::Access::kWrite);
+        more = PackStretch(*database_, level, second);
+        transaction.Commit();
+      });
+      if (!done) return done;
+    }
     if (kept[i].count() == 0) continue;
     const int64_t goal = Floor(std::max<int64_t>(0, second - std::chrono::seconds(kept[i]).count()),
                                level.trim_seconds);
     auto done = Try([&] {
-      const std::string name = level.name;
-      const std::string floor_name = name + "_floor";
+      const std::string floor_name = FloorName(*database_, level);
       int64_t floor = 0;
       {
         const Transaction look(*database_, Database::Access::kRead);
@@ -146,19 +158,13 @@ Result<void> Ledger::Trim(WallTime now) {
         } else if (goal <= floor) {
           return;
         } else {
-          int64_t oldest = goal;
-          for (const char* table : {"use_", "gpu_"}) {
-            database_->Run("SELECT COALESCE(MIN(t), $1) FROM " + (table + name), {oldest},
-                           [&](const Row& row) { oldest = std::min(oldest, row.Int(0)); });
-          }
+          const int64_t oldest = OldestBucket(*database_, level, goal);
           floor = std::min(goal,
                            Floor(oldest, level.trim_seconds) + kTrimStretches * level.trim_seconds);
         }
       }
       Transaction transaction(*database_, Database::Access::kWrite);
-      for (const char* table : {"use_", "gpu_"}) {
-        database_->Run("DELETE FROM " + (table + name) + " WHERE t < $1", {floor});
-      }
+      DropBuckets(*database_, level, floor);
       if (level.seconds >= 3600) NoteRewritten(*database_);
       if (i + 1 == kLevels.size()) {
         database_->Run(

@@ -159,6 +159,7 @@ class PostgresDatabase final : public Database {
   // Room in each page, so that a row that changes stays in it and no index is touched.
   const char* clustered() const override { return "WITH (fillfactor = 50)"; }
   const char* blob() const override { return "BYTEA"; }
+  bool packs() const override { return true; }
   int64_t SizeBytes() override {
     int64_t bytes = 0;
     Run("SELECT COALESCE(SUM(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n"

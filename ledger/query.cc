@@ -17,6 +17,7 @@
 #include "ledger/floors.h"
 #include "ledger/ledger.h"
 #include "ledger/periods.h"
+#include "ledger/settled.h"
 
 namespace baton::ledger {
 namespace {
@@ -36,32 +37,49 @@ struct Slice {
 constexpr const char* kOfAccounts =
     "JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
 
-// What is asked of buckets `u` of the tables PREFIXlevel.
+// What is asked of buckets `u`.
 struct Grouped {
-  std::string prefix;
-  std::string id;      // the buckets' column that `joins` goes by
-  std::string joins;   // accounts a, GPUs g
-  std::string select;  // the columns in front
-  std::string sums;    // SumsOf()
-  std::string where;   // empty: all
+  Kind kind;
+  std::string id;                    // the buckets' column that `joins` goes by
+  std::string joins;                 // accounts a, GPUs g
+  std::string select;                // the columns in front
+  std::vector<std::string> columns;  // that are added up
+  std::string where;                 // empty: all
   std::string group;
 };
 
+// ", SUM(NAME) AS NAME ...".
+std::string SumsOf(const Database& database, const Grouped& grouped) {
+  std::string sql;
+  for (const std::string& name : grouped.columns) {
+    sql += ", " + database.SumOf(name) + " AS " + name;
+  }
+  return sql;
+}
+
+// The buckets of [from, to), for FROM. Adds the values of its placeholders.
+std::string BucketsOf(const Database& database, const Grouped& grouped, const Level& level,
+                      int64_t from, int64_t to, std::vector<Value>& values) {
+  values.emplace_back(from);
+  values.emplace_back(to);
+  return BucketsIn(database, grouped.kind, level, grouped.columns,
+                   fmt::format("${}", values.size() - 1), fmt::format("${}", values.size()));
+}
+
 // All slices together, and the values of the placeholders. Their buckets are added up by id first,
 // of which there are few.
-std::string OverSlices(std::span<const Slice> slices, const Grouped& grouped,
-                       std::vector<Value>& values) {
+std::string OverSlices(const Database& database, std::span<const Slice> slices,
+                       const Grouped& grouped, std::vector<Value>& values) {
+  const std::string sums = SumsOf(database, grouped);
   std::string pieces;
-  for (const Slice& slice : slices) {
-    values.emplace_back(slice.piece.from);
-    values.emplace_back(slice.piece.to);
-    pieces +=
-        fmt::format("{}SELECT {}{} FROM {}{} u WHERE u.t >= ${} AND u.t < ${} GROUP BY {}",
-                    pieces.empty() ? "" : " UNION ALL ", grouped.id, grouped.sums, grouped.prefix,
-                    kLevels[slice.piece.level].name, values.size() - 1, values.size(), grouped.id);
+  for (const auto& [piece, section] : slices) {
+    pieces += fmt::format(
+        "{}SELECT {}{} FROM {} u GROUP BY {}", pieces.empty() ? "" : " UNION ALL ", grouped.id,
+        sums, BucketsOf(database, grouped, kLevels[piece.level], piece.from, piece.to, values),
+        grouped.id);
   }
-  return fmt::format("SELECT {}{} FROM ({}) u {}{} GROUP BY {}", grouped.select, grouped.sums,
-                     pieces, grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where,
+  return fmt::format("SELECT {}{} FROM ({}) u {}{} GROUP BY {}", grouped.select, sums, pieces,
+                     grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where,
                      grouped.group);
 }
 
@@ -69,8 +87,9 @@ std::string OverSlices(std::span<const Slice> slices, const Grouped& grouped,
 // bucket that follow each other are one question: PostgreSQL plans each for milliseconds, and a
 // year has many days. They have as many ids as buckets, and adding those up by id first would be
 // for nothing.
-std::string BySlice(std::span<const Slice> slices, const Grouped& grouped,
+std::string BySlice(const Database& database, std::span<const Slice> slices, const Grouped& grouped,
                     std::vector<Value>& values) {
+  const std::string sums = SumsOf(database, grouped);
   std::string sql;
   for (size_t i = 0; i < slices.size();) {
     const Piece first = slices[i].piece;
@@ -82,22 +101,13 @@ std::string BySlice(std::span<const Slice> slices, const Grouped& grouped,
       if (next.level != first.level || next.from != end || next.to - end != level.seconds) break;
       end = next.to;
     }
-    values.emplace_back(first.from);
-    values.emplace_back(end);
-    sql += fmt::format(
-        "{}SELECT {}, {} AS slice{} FROM {}{} u {} WHERE u.t >= ${} AND u.t < ${}{}"
-        " GROUP BY {}, slice",
-        sql.empty() ? "" : " UNION ALL ", grouped.select,
-        buckets ? "u.t" : fmt::format("CAST(${} AS BIGINT)", values.size() - 1), grouped.sums,
-        grouped.prefix, level.name, grouped.joins, values.size() - 1, values.size(),
-        grouped.where.empty() ? "" : " AND (" + grouped.where + ")", grouped.group);
+    const std::string rows = BucketsOf(database, grouped, level, first.from, end, values);
+    sql += fmt::format("{}SELECT {}, {} AS slice{} FROM {} u {}{} GROUP BY {}, slice",
+                       sql.empty() ? "" : " UNION ALL ", grouped.select,
+                       buckets ? "u.t" : fmt::format("CAST(${} AS BIGINT)", values.size() - 1),
+                       sums, rows, grouped.joins,
+                       grouped.where.empty() ? "" : " WHERE " + grouped.where, grouped.group);
   }
-  return sql;
-}
-
-std::string SumsOf(const Database& database, const std::vector<std::string>& names) {
-  std::string sql;
-  for (const std::string& name : names) sql += ", " + database.SumOf(name) + " AS " + name;
   return sql;
 }
 
@@ -270,18 +280,18 @@ Result<Uses> Ledger::Query(const Question& question) {
 
       const auto ask = [&](const Grouped& grouped, std::vector<Value> values,
                            const std::function<void(const Row&)>& take) {
-        const std::string sql =
-            in_sections ? BySlice(slices, grouped, values) : OverSlices(slices, grouped, values);
+        const std::string sql = in_sections ? BySlice(*database_, slices, grouped, values)
+                                            : OverSlices(*database_, slices, grouped, values);
         database_->Run(sql, values, take);
       };
 
       std::vector<Value> values;
       const auto [select, group] = columns(true);
-      Grouped use{.prefix = "use_",
+      Grouped use{.kind = Kind::kUse,
                   .id = "account",
                   .joins = kOfAccounts,
                   .select = select,
-                  .sums = SumsOf(*database_, kUse),
+                  .columns = kUse,
                   .where = question.filtered() ? Filter(question, below, values) : "",
                   .group = group};
       ask(use, values, [&](const Row& row) {
@@ -298,7 +308,7 @@ Result<Uses> Ledger::Query(const Question& question) {
 
       if (question.filtered()) {
         use.select = use.group = "g.model";
-        use.sums = SumsOf(*database_, {"held_ns", "energy_j"});
+        use.columns = {"held_ns", "energy_j"};
         use.where = "NOT (" + use.where + ")";
         ask(use, values, [&](const Row& row) {
           auto& [held_ns, energy_j] = others[{row.Text(0), section_of(row, 1).span}];
@@ -309,11 +319,11 @@ Result<Uses> Ledger::Query(const Question& question) {
       }
 
       const auto [of_gpus, by_gpus] = columns(false);
-      const Grouped there{.prefix = "gpu_",
+      const Grouped there{.kind = Kind::kGpu,
                           .id = "gpu",
                           .joins = "JOIN gpus g ON g.id = u.gpu",
                           .select = of_gpus,
-                          .sums = SumsOf(*database_, kCapacity),
+                          .columns = kCapacity,
                           .where = "",
                           .group = by_gpus};
       ask(there, {}, [&](const Row& row) {
@@ -353,14 +363,14 @@ Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const Mode
     for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
     std::vector<Value> values;
     const std::string below = team + "/";
-    const Grouped by_model{.prefix = "use_",
+    const Grouped by_model{.kind = Kind::kUse,
                            .id = "account",
                            .joins = kOfAccounts,
                            .select = "g.model",
-                           .sums = SumsOf(*database_, {"held_ns"}),
+                           .columns = {"held_ns"},
                            .where = team.empty() ? "" : OfTeam(team, below, values),
                            .group = "g.model"};
-    const std::string sql = OverSlices(slices, by_model, values);
+    const std::string sql = OverSlices(*database_, slices, by_model, values);
     database_->Run(sql, values, [&](const Row& row) {
       const double weight = WeightOf(weights, row.Text(0));
       const Int128 ns = row.Wide(1);
@@ -408,20 +418,22 @@ Result<std::vector<Activity>> Ledger::Activities(Window window, const std::strin
       std::string gpu;
     };
     // All of the window's first: rows of a bucket come by account, which says of which pod it is.
-    const std::string table = std::string("use_") + kLevels[stage.level].name;
+    const auto buckets = [&](const std::vector<std::string>& columns) {
+      return BucketsIn(*database_, Kind::kUse, kLevels[stage.level], columns, "$1", "$2") + " b";
+    };
     std::vector<Value> values = {stage.from, stage.to};
-    std::string where = " WHERE t >= $1 AND t < $2";
+    std::string where;
     if (!gpu.empty()) {
       values.emplace_back(gpu);
-      where +=
-          " AND account IN (SELECT id FROM accounts WHERE gpu IN (SELECT id FROM gpus WHERE uuid ="
-          " $3))";
+      where =
+          " WHERE account IN (SELECT id FROM accounts WHERE gpu IN (SELECT id FROM gpus WHERE uuid"
+          " = $3))";
     }
     std::map<int64_t, Account> accounts;
     database_->Run(
         "SELECT a.id, a.gpu, a.pod, a.name, a.name_space, a.team, a.user_name, g.uuid FROM"
         " (SELECT DISTINCT account FROM " +
-            table + where +
+            buckets({}) + where +
             ") u"
             " JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu",
         values, [&](const Row& row) {
@@ -435,7 +447,8 @@ Result<std::vector<Activity>> Ledger::Activities(Window window, const std::strin
     };
     database_->Run(
         "SELECT t, account, held_ns, busy_ns, waited_ns, memory_peak_mib, grants, launches FROM " +
-            table + where + " ORDER BY t, account",
+            buckets({"held_ns", "busy_ns", "waited_ns", "memory_peak_mib", "grants", "launches"}) +
+            where + " ORDER BY t, account",
         values, [&](const Row& row) {
           const int64_t t = row.Int(0);
           const Account& account = accounts.at(row.Int(1));
@@ -507,13 +520,15 @@ Result<std::vector<BookedGpu>> Ledger::Gpus(Window window) {
     const Stage stage = StageOf(*database_, window);
     // A GPU that two sources told of stands as the last one did.
     std::map<std::string, BookedGpu> by_uuid;
-    database_->Run(std::string("SELECT node, uuid, model, memory_bytes FROM gpus WHERE id IN"
-                               " (SELECT DISTINCT gpu FROM gpu_") +
-                       kLevels[stage.level].name + " WHERE t >= $1 AND t < $2) ORDER BY id",
-                   {stage.from, stage.to}, [&](const Row& row) {
-                     by_uuid[row.Text(1)] = {row.Text(0), row.Text(1), row.Text(2),
-                                             static_cast<uint64_t>(row.Int(3))};
-                   });
+    database_->Run(
+        "SELECT node, uuid, model, memory_bytes FROM gpus WHERE id IN"
+        " (SELECT DISTINCT gpu FROM " +
+            BucketsIn(*database_, Kind::kGpu, kLevels[stage.level], {}, "$1", "$2") +
+            " b) ORDER BY id",
+        {stage.from, stage.to}, [&](const Row& row) {
+          by_uuid[row.Text(1)] = {row.Text(0), row.Text(1), row.Text(2),
+                                  static_cast<uint64_t>(row.Int(3))};
+        });
     for (auto& [uuid, gpu] : by_uuid) gpus.push_back(std::move(gpu));
   });
   if (!done) return tl::unexpected(done.error());

@@ -4,6 +4,7 @@
 
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
+#include "ledger/settled.h"
 
 namespace baton::ledger {
 namespace {
@@ -84,8 +85,8 @@ void MakeEnergy(Database& database) {
   database.Run("ALTER TABLE gpus ADD COLUMN counted_j" + type, {});
   std::vector<std::string> tables = {"meters"};
   for (const Level& level : kLevels) {
-    tables.push_back(std::string("use_") + level.name);
-    tables.push_back(std::string("gpu_") + level.name);
+    tables.push_back(TableOf(Kind::kUse, level));
+    tables.push_back(TableOf(Kind::kGpu, level));
   }
   for (const std::string& table : tables) {
     database.Run("ALTER TABLE " + table + " ADD COLUMN energy_j" + type, {});
@@ -102,8 +103,10 @@ void MakeUncontended(Database& database) {
   }
 }
 
+// Extra 4, MakePacked(): settled buckets, which a daemon of an earlier version takes for dropped.
+
 constexpr void (*kSteps[])(Database&) = {MakeBooks, MakeSpool};
-constexpr void (*kExtras[])(Database&) = {MakeChanges, MakeEnergy, MakeUncontended};
+constexpr void (*kExtras[])(Database&) = {MakeChanges, MakeEnergy, MakeUncontended, MakePacked};
 constexpr int64_t kSchemaVersion = std::size(kSteps);
 constexpr int64_t kExtraVersion = std::size(kExtras);
 

@@ -168,6 +168,10 @@ TEST_P(LedgerTest, ALedgerOfBeforeTheseTablesGetsThem) {
       statements.push_back(std::string("ALTER TABLE ") + what + level + " DROP COLUMN energy_j");
     }
   }
+  for (const char* table :
+       {"use_fine", "gpu_fine", "use_minutes", "gpu_minutes", "use_hours", "gpu_hours"}) {
+    statements.push_back(std::string("DROP TABLE IF EXISTS packed_") + table);
+  }
   Sql(statements);
   const auto ledger = Open();
   ASSERT_TRUE(ledger->Record(ChangeOf("a", 1)));

@@ -1,0 +1,208 @@
+#include "ledger/settled.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "ledger/columns.h"
+
+namespace baton::ledger {
+namespace {
+
+constexpr Kind kKinds[] = {Kind::kUse, Kind::kGpu};
+
+// Of kLevels: how old settled buckets are. Days are never packed, for most questions are about
+// them.
+constexpr std::array<int64_t, 4> kSettledAfter_s = {3600, 4 * 3600, 2 * 86400, 0};
+
+int64_t SettledAfter_s(const Level& level) {
+  for (size_t i = 0; i < kLevels.size(); ++i) {
+    if (kLevels[i].seconds == level.seconds) return kSettledAfter_s[i];
+  }
+  return 0;
+}
+bool Packs(const Database& database, const Level& level) {
+  return database.packs() && SettledAfter_s(level) > 0;
+}
+
+const char* IdOf(Kind kind) { return kind == Kind::kUse ? "account" : "gpu"; }
+std::vector<std::string> ColumnsOf(Kind kind) {
+  if (kind == Kind::kGpu) return {kTimeNames.begin(), kTimeNames.end()};
+  std::vector<std::string> columns(kCounterNames.begin(), kCounterNames.end());
+  columns.emplace_back("memory_peak_mib");
+  return columns;
+}
+std::string PackedOf(Kind kind, const Level& level) { return "packed_" + TableOf(kind, level); }
+
+// "A, B, ..." with each name in the place of "{}".
+std::string List(const std::vector<std::string>& names, std::string_view of) {
+  std::string list;
+  for (const std::string& name : names) {
+    list += (list.empty() ? "" : ", ") + fmt::format(fmt::runtime(of), name);
+  }
+  return list;
+}
+
+// SELECT of packed buckets as rows: of stretches `p` and their buckets `b`.
+std::string Unpacked(Kind kind, const Level& level, const std::vector<std::string>& columns) {
+  return fmt::format(
+      "SELECT p.t + {0} * b.at AS t, p.{1}{2} FROM {3} p CROSS JOIN LATERAL unnest(p.at{4})"
+      " AS b (at{5})",
+      level.seconds, IdOf(kind),
+      columns.empty() ? "" : ", " + List(columns, "COALESCE(b.{0}, 0) AS {0}"),
+      PackedOf(kind, level), columns.empty() ? "" : ", " + List(columns, "p.{}"),
+      columns.empty() ? "" : ", " + List(columns, "{}"));
+}
+
+// Makes the stretches `p` rows again for which `which` holds.
+void Unpack(Database& database, Kind kind, const Level& level, const std::string& which,
+            const std::vector<Value>& values) {
+  const std::vector<std::string> columns = ColumnsOf(kind);
+  database.Run(fmt::format("INSERT INTO {} (t, {}, {}) {} WHERE {}{}", TableOf(kind, level),
+                           IdOf(kind), List(columns, "{}"), Unpacked(kind, level, columns), which,
+                           OnConflictAdd(kind, level)),
+               values);
+  database.Run(fmt::format("DELETE FROM {} p WHERE {}", PackedOf(kind, level), which), values);
+}
+
+int64_t OldestRow(Database& database, const std::string& table, int64_t otherwise) {
+  int64_t oldest = otherwise;
+  database.Run("SELECT COALESCE(MIN(t), $1) FROM " + table, {otherwise},
+               [&](const Row& row) { oldest = row.Int(0); });
+  return oldest;
+}
+
+}  // namespace
+
+std::string TableOf(Kind kind, const Level& level) {
+  return std::string(kind == Kind::kUse ? "use_" : "gpu_") + level.name;
+}
+
+std::string OnConflictAdd(Kind kind, const Level& level) {
+  const std::string table = TableOf(kind, level);
+  const auto add = [&](const std::string& name) {
+    return fmt::format("{0} = {1}.{0} + excluded.{0}", name, table);
+  };
+  if (kind == Kind::kGpu) return " ON CONFLICT (t, gpu) DO UPDATE SET " + TimeList(add);
+  return " ON CONFLICT (t, account) DO UPDATE SET " + CounterList(add) +
+         fmt::format(
+             ", memory_peak_mib = CASE WHEN excluded.memory_peak_mib > {0}.memory_peak_mib THEN"
+             " excluded.memory_peak_mib ELSE {0}.memory_peak_mib END",
+             table);
+}
+
+std::string BucketsIn(const Database& database, Kind kind, const Level& level,
+                      const std::vector<std::string>& columns, const std::string& from,
+                      const std::string& to) {
+  std::string sql = fmt::format("SELECT t, {}{} FROM {} WHERE t >= {} AND t < {}", IdOf(kind),
+                                columns.empty() ? "" : ", " + List(columns, "{}"),
+                                TableOf(kind, level), from, to);
+  if (Packs(database, level)) {
+    sql += fmt::format(
+        " UNION ALL {0} WHERE p.t > CAST({1} AS BIGINT) - {2} AND p.t < {3}"
+        " AND p.t + {4} * b.at >= {1} AND p.t + {4} * b.at < {3}",
+        Unpacked(kind, level, columns), from, level.trim_seconds, to, level.seconds);
+  }
+  return "(" + sql + ")";
+}
+
+int64_t OldestBucket(Database& database, const Level& level, int64_t otherwise) {
+  int64_t oldest = otherwise;
+  for (const Kind kind : kKinds) {
+    oldest = OldestRow(database, TableOf(kind, level), oldest);
+    if (Packs(database, level)) oldest = OldestRow(database, PackedOf(kind, level), oldest);
+  }
+  return oldest;
+}
+
+void DropBuckets(Database& database, const Level& level, int64_t floor) {
+  for (const Kind kind : kKinds) {
+    database.Run("DELETE FROM " + TableOf(kind, level) + " WHERE t < $1", {floor});
+    if (!Packs(database, level)) continue;
+    database.Run("DELETE FROM " + PackedOf(kind, level) + " WHERE t < $1", {floor});
+  }
+}
+
+std::string FloorName(const Database& database, const Level& level) {
+  return std::string(level.name) + (Packs(database, level) ? "_dropped" : "_floor");
+}
+
+void MakePacked(Database& database) {
+  for (const Level& level : kLevels) {
+    if (!Packs(database, level)) continue;
+    for (const Kind kind : kKinds) {
+      const std::string table = PackedOf(kind, level);
+      const std::vector<std::string> columns = ColumnsOf(kind);
+      // An array that is null is one of zeros. What is above 2 kB is compressed, and stays with its
+      // row.
+      database.Run(fmt::format("CREATE TABLE {0} (t BIGINT NOT NULL, {1} INTEGER NOT NULL,"
+                               " at SMALLINT[] NOT NULL, {2}, PRIMARY KEY (t, {1}))"
+                               " WITH (toast_tuple_target = 128)",
+                               table, IdOf(kind), List(columns, "{} BIGINT[]")),
+                   {});
+      database.Run(fmt::format("ALTER TABLE {} ALTER COLUMN at SET STORAGE MAIN, {}", table,
+                               List(columns, "ALTER COLUMN {} SET STORAGE MAIN")),
+                   {});
+    }
+    database.Run(
+        "INSERT INTO meta (name, value) SELECT CAST($1 AS TEXT), value FROM meta WHERE name = $2",
+        {std::string_view(FloorName(database, level)),
+         std::string_view(std::string(level.name) + "_floor")});
+  }
+}
+
+bool PackStretch(Database& database, const Level& level, int64_t now) {
+  if (!Packs(database, level)) return false;
+  // Of a ledger whose newest books are old, these count as new: nobody looks for the newest bucket
+  // among those that are packed.
+  int64_t newest = 0;  // its end
+  int64_t oldest = now;
+  for (const Kind kind : kKinds) {
+    database.Run("SELECT COALESCE(MAX(t), 0) FROM " + TableOf(kind, level), {},
+                 [&](const Row& row) { newest = std::max(newest, row.Int(0) + level.seconds); });
+    oldest = OldestRow(database, TableOf(kind, level), oldest);
+  }
+  const int64_t begin = Floor(oldest, level.trim_seconds);
+  const int64_t end = begin + level.trim_seconds;
+  if (end > std::min(now, newest) - SettledAfter_s(level)) return false;
+  for (const Kind kind : kKinds) {
+    const std::string table = TableOf(kind, level);
+    const std::string id = IdOf(kind);
+    // What was packed before this was booked late.
+    Unpack(database, kind, level,
+           fmt::format("p.t = $1 AND p.{0} IN (SELECT {0} FROM {1} WHERE t >= $1 AND t < $2)", id,
+                       table),
+           {begin, end});
+    const std::vector<std::string> columns = ColumnsOf(kind);
+    database.Run(
+        fmt::format("INSERT INTO {} (t, {}, at, {}) SELECT CAST($1 AS BIGINT), {},"
+                    " array_agg(CAST((t - $1) / {} AS SMALLINT)), {}"
+                    " FROM {} WHERE t >= $1 AND t < $2 GROUP BY {}",
+                    PackedOf(kind, level), id, List(columns, "{}"), id, level.seconds,
+                    List(columns, "CASE WHEN bit_or({0}) <> 0 THEN array_agg({0}) END"), table, id),
+        {begin, end});
+    database.Run("DELETE FROM " + table + " WHERE t >= $1 AND t < $2", {begin, end});
+  }
+  database.Run(
+      "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value ="
+      " CASE WHEN excluded.value > meta.value THEN excluded.value ELSE meta.value END",
+      {std::string_view(std::string(level.name) + "_floor"), end});
+  return true;
+}
+
+void UnpackAfter(Database& database, const Level& level, int64_t second, int64_t source) {
+  if (!Packs(database, level)) return;
+  const std::string of_gpu = "(SELECT id FROM gpus WHERE source = $2)";
+  for (const Kind kind : kKinds) {
+    Unpack(database, kind, level,
+           "p.t > $1 AND p." +
+               (kind == Kind::kGpu
+                    ? "gpu IN " + of_gpu
+                    : "account IN (SELECT id FROM accounts WHERE gpu IN " + of_gpu + ")"),
+           {second - level.trim_seconds, source});
+  }
+}
+
+}  // namespace baton::ledger
