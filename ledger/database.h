@@ -89,6 +89,9 @@ class Database {
   virtual const char* blob() const = 0;
   // Whether settled buckets are packed (ledger/settled.h).
   virtual bool packs() const { return false; }
+  // Makes the room of a table's deleted rows free for new ones, and gives back what is at its end.
+  // Outside a transaction.
+  virtual void Vacuum(const std::string& /*table*/) {}
   // Of what is on disk, in bytes.
   virtual int64_t SizeBytes() = 0;
   // Puts a damaged database aside and says where it is now; empty where that is not for us to do.

@@ -133,14 +133,19 @@ Result<void> Ledger::Trim(WallTime now) {
   for (size_t i = 0; i < kLevels.size(); ++i) {
     const Level& level = kLevels[i];
     // A transaction for each stretch, so that others come to write in between.
-    for (bool more = database_->packs(); more && MonotonicNow() < pack_until;) {
-      auto done = Try([&] {
+    auto packed = Try([&] {
+      bool some = false;
+      for (bool more = database_->packs(); more && MonotonicNow() < pack_until; some |= more) {
         Transaction transaction(*database_, Database::Access::kWrite);
         more = PackStretch(*database_, level, second);
         transaction.Commit();
-      });
-      if (!done) return done;
-    }
+      }
+      // In time for the next one: the server may come by only when these are a fifth of the table.
+      for (const Kind kind : {Kind::kUse, Kind::kGpu}) {
+        if (some) database_->Vacuum(TableOf(kind, level));
+      }
+    });
+    if (!packed) return packed;
     if (kept[i].count() == 0) continue;
     const int64_t goal = Floor(std::max<int64_t>(0, second - std::chrono::seconds(kept[i]).count()),
                                level.trim_seconds);

@@ -160,6 +160,9 @@ class PostgresDatabase final : public Database {
   const char* clustered() const override { return "WITH (fillfactor = 50)"; }
   const char* blob() const override { return "BYTEA"; }
   bool packs() const override { return true; }
+  void Vacuum(const std::string& table) override {
+    Guard([&] { pqxx::nontransaction(*connection_).exec("VACUUM " + table); });
+  }
   int64_t SizeBytes() override {
     int64_t bytes = 0;
     Run("SELECT COALESCE(SUM(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n"

@@ -67,10 +67,10 @@ void Unpack(Database& database, Kind kind, const Level& level, const std::string
   database.Run(fmt::format("DELETE FROM {} p WHERE {}", PackedOf(kind, level), which), values);
 }
 
-int64_t OldestRow(Database& database, const std::string& table, int64_t otherwise) {
-  int64_t oldest = otherwise;
-  database.Run("SELECT COALESCE(MIN(t), $1) FROM " + table, {otherwise},
-               [&](const Row& row) { oldest = row.Int(0); });
+// Of the first bucket in the table, unless that is after `oldest`.
+int64_t OldestRow(Database& database, const std::string& table, int64_t oldest) {
+  database.Run("SELECT COALESCE(MIN(t), $1) FROM " + table, {oldest},
+               [&](const Row& row) { oldest = std::min(oldest, row.Int(0)); });
   return oldest;
 }
 
@@ -108,8 +108,7 @@ std::string BucketsIn(const Database& database, Kind kind, const Level& level,
   return "(" + sql + ")";
 }
 
-int64_t OldestBucket(Database& database, const Level& level, int64_t otherwise) {
-  int64_t oldest = otherwise;
+int64_t OldestBucket(Database& database, const Level& level, int64_t oldest) {
   for (const Kind kind : kKinds) {
     oldest = OldestRow(database, TableOf(kind, level), oldest);
     if (Packs(database, level)) oldest = OldestRow(database, PackedOf(kind, level), oldest);

@@ -33,8 +33,9 @@ std::string BucketsIn(const Database& database, Kind kind, const Level& level,
                       const std::vector<std::string>& columns, const std::string& from,
                       const std::string& to);
 
-// The first t of a level's buckets; `otherwise` where there are none.
-int64_t OldestBucket(Database& database, const Level& level, int64_t otherwise);
+// Where the first of a level's buckets is, packed or not, to the stretch; `oldest` where none is
+// before that.
+int64_t OldestBucket(Database& database, const Level& level, int64_t oldest);
 // Drops all buckets before `floor`, a multiple of Level::trim_seconds.
 void DropBuckets(Database& database, const Level& level, int64_t floor);
 // The name in `meta` of the second before which a level's buckets were dropped.
