@@ -16,6 +16,7 @@
 
 #include "base/random.h"
 #include "base/time.h"
+#include "ledger/time_zone.h"
 
 namespace baton::ledger {
 namespace {
@@ -196,6 +197,13 @@ void AskEverything(Ledger& ledger, const Settings& settings, WallTime begin, jso
     }
   }
   out["report_worst_ms"] = worst;
+  // Days of a time zone are no days of the ledger: they are added up by the hour.
+  Question by_day_there;
+  by_day_there.window = {begin, end};
+  by_day_there.by = {By::kDay};
+  by_day_there.zone = Take(FindTimeZone("Asia/Tokyo"));
+  out["report_days_of_a_time_zone"] =
+      Time(settings.repeat, [&] { Take(ledger.Query(by_day_there)); });
   out["standing"] = Time(settings.repeat, [&] { Take(ledger.Decayed(end, hours(24 * 7))); });
   out["budget"] = Time(settings.repeat, [&] {
     Take(ledger.HeldBy("division-3", {end - hours(24 * 30) - seconds(7'777), end}));

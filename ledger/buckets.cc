@@ -1,6 +1,7 @@
 #include "ledger/buckets.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace baton::ledger {
 namespace {
@@ -9,6 +10,37 @@ constexpr int64_t kRowsMax = 2'000'000;  // of a level, by one batch
 // How far apart two batches may be for parts of a level's length.
 constexpr std::array<int64_t, 4> kGapMax_ms = {3'600'000, 24 * 3'600'000LL, 60 * 86'400'000LL,
                                                400 * 86'400'000LL};
+
+// A way to add up [from, to): pieces, and of how many buckets.
+struct Way {
+  std::vector<Piece> pieces;
+  int64_t buckets = 0;
+
+  void Add(size_t level, int64_t from, int64_t to, bool taken_off = false) {
+    if (from == to) return;
+    pieces.push_back({level, from, to, taken_off});
+    buckets += (to - from) / kLevels[level].seconds;
+  }
+};
+
+// from and to are edges of buckets of the level.
+Way ShortestWay(size_t level, int64_t from, int64_t to, const std::array<int64_t, 4>& floors) {
+  Way by_level;
+  by_level.Add(level, from, to);
+  if (level + 1 == kLevels.size() || from == to) return by_level;
+  // The edges of the next level that are nearest, in the middle the inner ones. What lies between
+  // is of a bucket of that level which this one has the whole of.
+  const int64_t next = kLevels[level + 1].seconds;
+  const int64_t near_from = Floor(from + next / 2, next);
+  const int64_t near_to = Ceil(to - next / 2, next);
+  Way coarser = ShortestWay(level + 1, near_from, near_to, floors);
+  const auto add_edge = [&](int64_t at, int64_t near, bool begins) {
+    coarser.Add(level, std::min(at, near), std::max(at, near), (near < at) == begins);
+  };
+  add_edge(from, near_from, true);
+  add_edge(to, near_to, false);
+  return from >= floors[level] && by_level.buckets <= coarser.buckets ? by_level : coarser;
+}
 
 }  // namespace
 
@@ -87,6 +119,16 @@ WindowCut CutWindow(Window window, const std::array<int64_t, 4>& floors) {
   if (left < end) cut.pieces.push_back({kDays, left, end});
   cut.pieces.insert(cut.pieces.end(), right.rbegin(), right.rend());
   return cut;
+}
+
+std::vector<Piece> FewestBuckets(const std::vector<Piece>& pieces,
+                                 const std::array<int64_t, 4>& floors) {
+  if (pieces.empty()) return {};
+  Way way = ShortestWay(0, pieces.front().from, pieces.back().to, floors);
+  std::sort(way.pieces.begin(), way.pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.level, a.from, a.taken_off) < std::tie(b.level, b.from, b.taken_off);
+  });
+  return way.pieces;
 }
 
 }  // namespace baton::ledger

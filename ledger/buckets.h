@@ -77,6 +77,7 @@ struct Piece {
   size_t level;
   int64_t from;
   int64_t to;
+  bool taken_off = false;  // from the others' sum (FewestBuckets())
 };
 struct WindowCut {
   Window window;              // that of the pieces
@@ -90,6 +91,12 @@ size_t FinestLevelAt(int64_t second, const std::array<int64_t, 4>& floors);
 // above the floor of a finer level. Edges within a bucket of the finest level left there move
 // outwards to its ends. window.from <= window.to.
 WindowCut CutWindow(Window window, const std::array<int64_t, 4>& floors);
+
+// What CutWindow() answered, from fewer buckets: towards an edge that is nearer to the end of a
+// coarser bucket than to its beginning, the whole of that, and the finer ones beyond the edge taken
+// off again. By level, then time.
+std::vector<Piece> FewestBuckets(const std::vector<Piece>& pieces,
+                                 const std::array<int64_t, 4>& floors);
 
 }  // namespace baton::ledger
 

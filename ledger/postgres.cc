@@ -92,6 +92,8 @@ class PostgresDatabase final : public Database {
       connection_->set_variable("statement_timeout", "60000");
       connection_->set_variable("client_min_messages", "warning");
       connection_->set_variable("search_path", "baton");
+      // Compiling a question takes longer than answering it.
+      connection_->set_variable("jit", "off");
       connection_->set_client_encoding("UTF8");
       pqxx::work work(*connection_);
       // Asked first: who may not make schemas may still use this one.

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <limits>
+#include <functional>
 #include <map>
-#include <span>
 #include <tuple>
 #include <utility>
 
+#include "ledger/add_up.h"
 #include "ledger/asked.h"
 #include "ledger/buckets.h"
 #include "ledger/columns.h"
@@ -28,88 +28,8 @@ struct Section {
   size_t span = 0;    // of Uses::spans
 };
 
-// Buckets of one level, and the number of the section that they belong to.
-struct Slice {
-  Piece piece;
-  size_t section = 0;
-};
-
 constexpr const char* kOfAccounts =
     "JOIN accounts a ON a.id = u.account JOIN gpus g ON g.id = a.gpu";
-
-// What is asked of buckets `u`.
-struct Grouped {
-  Kind kind;
-  std::string id;                    // the buckets' column that `joins` goes by
-  std::string joins;                 // accounts a, GPUs g
-  std::string select;                // the columns in front
-  std::vector<std::string> columns;  // that are added up
-  std::string where;                 // empty: all
-  std::string group;
-};
-
-// ", SUM(NAME) AS NAME ...".
-std::string SumsOf(const Database& database, const Grouped& grouped) {
-  std::string sql;
-  for (const std::string& name : grouped.columns) {
-    sql += ", " + database.SumOf(name) + " AS " + name;
-  }
-  return sql;
-}
-
-// The buckets of [from, to), for FROM. Adds the values of its placeholders.
-std::string BucketsOf(const Database& database, const Grouped& grouped, const Level& level,
-                      int64_t from, int64_t to, std::vector<Value>& values) {
-  values.emplace_back(from);
-  values.emplace_back(to);
-  return BucketsIn(database, grouped.kind, level, grouped.columns,
-                   fmt::format("${}", values.size() - 1), fmt::format("${}", values.size()));
-}
-
-// All slices together, and the values of the placeholders. Their buckets are added up by id first,
-// of which there are few.
-std::string OverSlices(const Database& database, std::span<const Slice> slices,
-                       const Grouped& grouped, std::vector<Value>& values) {
-  const std::string sums = SumsOf(database, grouped);
-  std::string pieces;
-  for (const auto& [piece, section] : slices) {
-    pieces += fmt::format(
-        "{}SELECT {}{} FROM {} u GROUP BY {}", pieces.empty() ? "" : " UNION ALL ", grouped.id,
-        sums, BucketsOf(database, grouped, kLevels[piece.level], piece.from, piece.to, values),
-        grouped.id);
-  }
-  return fmt::format("SELECT {}{} FROM ({}) u {}{} GROUP BY {}", grouped.select, sums, pieces,
-                     grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where,
-                     grouped.group);
-}
-
-// Each slice by itself, with its beginning as a column more in front of the sums. Slices of one
-// bucket that follow each other are one question: PostgreSQL plans each for milliseconds, and a
-// year has many days. They have as many ids as buckets, and adding those up by id first would be
-// for nothing.
-std::string BySlice(const Database& database, std::span<const Slice> slices, const Grouped& grouped,
-                    std::vector<Value>& values) {
-  const std::string sums = SumsOf(database, grouped);
-  std::string sql;
-  for (size_t i = 0; i < slices.size();) {
-    const Piece first = slices[i].piece;
-    const Level& level = kLevels[first.level];
-    int64_t end = first.to;
-    const bool buckets = first.to - first.from == level.seconds;
-    for (++i; buckets && i < slices.size(); ++i) {
-      const Piece& next = slices[i].piece;
-      if (next.level != first.level || next.from != end || next.to - end != level.seconds) break;
-      end = next.to;
-    }
-    const std::string rows = BucketsOf(database, grouped, level, first.from, end, values);
-    sql += fmt::format("{}SELECT {}, {} AS slice{} FROM {} u {}{} GROUP BY {}, slice",
-                       sql.empty() ? "" : " UNION ALL ", grouped.select,
-                       buckets ? "u.t" : fmt::format("CAST(${} AS BIGINT)", values.size() - 1),
-                       sums, rows, grouped.joins,
-                       grouped.where.empty() ? "" : " WHERE " + grouped.where, grouped.group);
-  }
-  return sql;
-}
 
 // How By is written in SQL: over accounts a and GPUs g; a period is filled in later.
 const char* KeyOf(By by) {
@@ -137,13 +57,27 @@ const char* KeyOf(By by) {
   return "''";
 }
 
-// How many pieces one statement reads; SQLite takes 500.
-constexpr size_t kSlicesMax = 400;
+// Pieces that one question reads, and the sections that each is part of: added to them or taken
+// off.
+struct Asked {
+  struct Part {
+    size_t section;
+    int sign;
+  };
+  std::vector<Piece> pieces;
+  std::vector<std::vector<Part>> parts;  // of each piece; of all together where by_piece is not set
+  bool by_piece = true;
+};
 
-// The buckets of the periods, section by section. All are sorted by time.
-std::vector<Slice> SlicesOf(const std::vector<Period>& periods, const std::vector<Span>& spans,
-                            const std::array<int64_t, 4>& floors, std::vector<Section>& sections) {
-  std::vector<Slice> slices;
+// How many pieces one question reads. The databases take 10 000.
+constexpr size_t kPiecesMax = 1000;
+
+// What to ask for the periods as far as they lie in spans, section by section; all by time.
+std::vector<Asked> WhatToAsk(const std::vector<Period>& periods, const std::vector<Span>& spans,
+                             const std::array<int64_t, 4>& floors, bool by_period,
+                             std::vector<Section>& sections) {
+  // A piece may be added to one section and taken off from another.
+  std::map<std::tuple<size_t, int64_t, int64_t>, std::vector<Asked::Part>> parts;
   size_t span = 0;
   for (size_t i = 0; i < periods.size(); ++i) {
     const Period& period = periods[i];
@@ -154,11 +88,40 @@ std::vector<Slice> SlicesOf(const std::vector<Period>& periods, const std::vecto
       if (j > span && common.from >= common.to) break;
       const bool whole = common.from == period.window.from && common.to == period.window.to;
       const std::vector<Piece> pieces = whole ? period.pieces : CutWindow(common, floors).pieces;
-      for (const Piece& piece : pieces) slices.push_back({piece, sections.size()});
+      for (const Piece& piece : FewestBuckets(pieces, floors)) {
+        parts[{piece.level, piece.from, piece.to}].push_back(
+            {sections.size(), piece.taken_off ? -1 : 1});
+      }
       sections.push_back({i, j});
     }
   }
-  return slices;
+  std::vector<Asked> asked;
+  const auto add = [&](bool by_piece, int sign) {
+    for (const auto& [at, of] : parts) {
+      const auto [level, from, to] = at;
+      if (!by_piece && of.front().sign != sign) continue;
+      if (asked.empty() || asked.back().by_piece != by_piece ||
+          asked.back().pieces.size() == kPiecesMax ||
+          (!by_piece && asked.back().parts.front().front().sign != sign)) {
+        asked.push_back({.pieces = {}, .parts = {}, .by_piece = by_piece});
+      }
+      asked.back().pieces.push_back({level, from, to});
+      if (by_piece || asked.back().parts.empty()) asked.back().parts.push_back(of);
+    }
+  };
+  if (sections.size() > 1 || by_period) {
+    add(true, 0);
+  } else {
+    add(false, 1);
+    add(false, -1);
+  }
+  return asked;
+}
+
+bool IsZero(const Sums& s) {
+  return s.held_ns == 0 && s.busy_ns == 0 && s.waited_ns == 0 && s.unmanaged_ns == 0 &&
+         s.memory_mib_ms == 0 && s.launches == 0 && s.grants == 0 && s.revocations == 0 &&
+         s.energy_j == 0 && s.uncontended_ns == 0;
 }
 
 // The value below which a fraction `q` of the values lies (nearest rank); 0 of none.
@@ -233,13 +196,13 @@ Result<Uses> Ledger::Query(const Question& question) {
     uses.spans = SpansOf(cut.window, question.changes, floors);
     const std::vector<Period> periods = AskedPeriods(*database_, question, cut, floors);
     std::vector<Section> sections;
-    const std::vector<Slice> all = SlicesOf(periods, uses.spans, floors, sections);
-    const bool in_sections = sections.size() > 1 || Has(by, By::kDay) || Has(by, By::kMonth);
+    const std::vector<Asked> all =
+        WhatToAsk(periods, uses.spans, floors, Has(by, By::kDay) || Has(by, By::kMonth), sections);
     for (const Period& period : periods) {
       if (!period.name.empty()) uses.periods[period.name] = period.window;
     }
 
-    // The columns in front of the sums: a key for each of `by`, the team, the model, the slice.
+    // The columns behind the piece's: a key for each of `by`, the team, the model.
     const auto columns = [&](bool of_use) {
       std::string select;
       std::string group;
@@ -252,11 +215,12 @@ Result<Uses> Ledger::Query(const Question& question) {
       select += fmt::format("{} AS k_team, g.model", of_use && with_team ? "a.team" : "''");
       return std::pair(select, group + "k_team, g.model");
     };
-    const int first_sum = static_cast<int>(by.size()) + 2 + (in_sections ? 1 : 0);
+    const int first_sum = 1 + static_cast<int>(by.size()) + 2;
+    const int model = first_sum - 1;
     const auto keys_of = [&](const Row& row, const Section& section, bool of_use) {
       Keys keys;
       for (size_t i = 0; i < by.size(); ++i) {
-        const auto column = static_cast<int>(i);
+        const auto column = 1 + static_cast<int>(i);
         if (by[i] != By::kDay && by[i] != By::kMonth) {
           keys.push_back(row.Text(column));
         } else if (of_use || own_capacity) {
@@ -268,41 +232,33 @@ Result<Uses> Ledger::Query(const Question& question) {
       }
       return keys;
     };
-    for (size_t begin = 0; begin < all.size(); begin += kSlicesMax) {
-      const std::span<const Slice> slices =
-          std::span(all).subspan(begin, std::min(kSlicesMax, all.size() - begin));
-      std::map<int64_t, size_t> section_at;  // by the beginning of a slice
-      for (const Slice& slice : slices) section_at[slice.piece.from] = slice.section;
-      const auto section_of = [&](const Row& row, int column) {
-        return sections[in_sections ? section_at.at(row.Int(column)) : slices.front().section];
-      };
-      const auto model = static_cast<int>(by.size()) + 1;
-
-      const auto ask = [&](const Grouped& grouped, std::vector<Value> values,
-                           const std::function<void(const Row&)>& take) {
-        const std::string sql = in_sections ? BySlice(*database_, slices, grouped, values)
-                                            : OverSlices(*database_, slices, grouped, values);
-        database_->Run(sql, values, take);
+    for (const Asked& asked : all) {
+      // Hands on each row with each of the sections that it counts for.
+      const auto ask = [&](const Grouped& grouped, const std::vector<Value>& values,
+                           const std::function<void(const Row&, const Section&, int)>& take) {
+        AddUp(*database_, asked.pieces, asked.by_piece, grouped, values, [&](const Row& row) {
+          for (const Asked::Part& part : asked.parts[static_cast<size_t>(row.Int(0))]) {
+            take(row, sections[part.section], part.sign);
+          }
+        });
       };
 
       std::vector<Value> values;
       const auto [select, group] = columns(true);
       Grouped use{.kind = Kind::kUse,
-                  .id = "account",
                   .joins = kOfAccounts,
                   .select = select,
                   .columns = kUse,
                   .where = question.filtered() ? Filter(question, below, values) : "",
                   .group = group};
-      ask(use, values, [&](const Row& row) {
-        const Section section = section_of(row, first_sum - 1);
+      ask(use, values, [&](const Row& row, const Section& section, int sign) {
         Sums& sum =
             rows[{keys_of(row, section, true), row.Text(model - 1), row.Text(model), section.span}];
         int column = first_sum;
         for (Int128* to :
              {&sum.held_ns, &sum.busy_ns, &sum.waited_ns, &sum.unmanaged_ns, &sum.memory_mib_ms,
               &sum.launches, &sum.grants, &sum.revocations, &sum.energy_j, &sum.uncontended_ns}) {
-          *to += row.Wide(column++);
+          *to += sign * row.Wide(column++);
         }
       });
 
@@ -310,42 +266,43 @@ Result<Uses> Ledger::Query(const Question& question) {
         use.select = use.group = "g.model";
         use.columns = {"held_ns", "energy_j"};
         use.where = "NOT (" + use.where + ")";
-        ask(use, values, [&](const Row& row) {
-          auto& [held_ns, energy_j] = others[{row.Text(0), section_of(row, 1).span}];
-          const int first = in_sections ? 2 : 1;
-          held_ns += row.Wide(first);
-          energy_j += row.Wide(first + 1);
+        ask(use, values, [&](const Row& row, const Section& section, int sign) {
+          auto& [held_ns, energy_j] = others[{row.Text(1), section.span}];
+          held_ns += sign * row.Wide(2);
+          energy_j += sign * row.Wide(3);
         });
       }
 
       const auto [of_gpus, by_gpus] = columns(false);
       const Grouped there{.kind = Kind::kGpu,
-                          .id = "gpu",
                           .joins = "JOIN gpus g ON g.id = u.gpu",
                           .select = of_gpus,
                           .columns = kCapacity,
                           .where = "",
                           .group = by_gpus};
-      ask(there, {}, [&](const Row& row) {
-        const Section section = section_of(row, first_sum - 1);
+      ask(there, {}, [&](const Row& row, const Section& section, int sign) {
         int column = first_sum;
         for (Int128& sum :
              capacity[{keys_of(row, section, false), row.Text(model), section.span}]) {
-          sum += row.Wide(column++);
+          sum += sign * row.Wide(column++);
         }
       });
     }
   });
   if (!done) return tl::unexpected(done.error());
+  // What was only in what is taken off again is in no row.
   for (const auto& [key, sum] : rows) {
+    if (IsZero(sum)) continue;
     const auto& [keys, team, model, span] = key;
     uses.rows.push_back({keys, team, model, sum, span});
   }
   for (const auto& [key, times] : capacity) {
+    if (times == std::array<Int128, kTimeNames.size()>{}) continue;
     const auto& [keys, model, span] = key;
     uses.capacity.push_back({keys, model, times[0], times[1], times[2], span});
   }
   for (const auto& [key, sums] : others) {
+    if (sums == std::pair<Int128, Int128>{}) continue;
     uses.others.push_back({key.first, sums.first, sums.second, key.second});
   }
   return uses;
@@ -357,25 +314,28 @@ Result<Int128> Ledger::HeldBy(const std::string& team, Window window, const Mode
   auto done = Try([&] {
     held_ns = 0;
     const Transaction transaction(*database_, Database::Access::kRead);
-    const WindowCut cut = CutWindow(window, Floors(*database_));
-    if (cut.pieces.empty()) return;
-    std::vector<Slice> slices;
-    for (const Piece& piece : cut.pieces) slices.push_back({piece, 0});
+    const std::array<int64_t, 4> floors = Floors(*database_);
     std::vector<Value> values;
     const std::string below = team + "/";
     const Grouped by_model{.kind = Kind::kUse,
-                           .id = "account",
                            .joins = kOfAccounts,
                            .select = "g.model",
                            .columns = {"held_ns"},
                            .where = team.empty() ? "" : OfTeam(team, below, values),
                            .group = "g.model"};
-    const std::string sql = OverSlices(*database_, slices, by_model, values);
-    database_->Run(sql, values, [&](const Row& row) {
-      const double weight = WeightOf(weights, row.Text(0));
-      const Int128 ns = row.Wide(1);
+    std::map<std::string, Int128> of_model;
+    std::vector<Piece> pieces[2];  // to add, and to take off
+    for (const Piece& piece : FewestBuckets(CutWindow(window, floors).pieces, floors)) {
+      pieces[piece.taken_off ? 1 : 0].push_back(piece);
+    }
+    for (const int sign : {1, -1}) {
+      AddUp(*database_, pieces[sign < 0 ? 1 : 0], false, by_model, values,
+            [&](const Row& row) { of_model[row.Text(1)] += sign * row.Wide(2); });
+    }
+    for (const auto& [model, ns] : of_model) {
+      const double weight = WeightOf(weights, model);
       held_ns += weight == 1 ? ns : static_cast<Int128>(weight * static_cast<double>(ns));
-    });
+    }
   });
   if (!done) return tl::unexpected(done.error());
   return held_ns;

@@ -27,7 +27,6 @@ bool Packs(const Database& database, const Level& level) {
   return database.packs() && SettledAfter_s(level) > 0;
 }
 
-const char* IdOf(Kind kind) { return kind == Kind::kUse ? "account" : "gpu"; }
 std::vector<std::string> ColumnsOf(Kind kind) {
   if (kind == Kind::kGpu) return {kTimeNames.begin(), kTimeNames.end()};
   std::vector<std::string> columns(kCounterNames.begin(), kCounterNames.end());
@@ -80,6 +79,8 @@ std::string TableOf(Kind kind, const Level& level) {
   return std::string(kind == Kind::kUse ? "use_" : "gpu_") + level.name;
 }
 
+const char* IdOf(Kind kind) { return kind == Kind::kUse ? "account" : "gpu"; }
+
 std::string OnConflictAdd(Kind kind, const Level& level) {
   const std::string table = TableOf(kind, level);
   const auto add = [&](const std::string& name) {
@@ -106,6 +107,16 @@ std::string BucketsIn(const Database& database, Kind kind, const Level& level,
         Unpacked(kind, level, columns), from, level.trim_seconds, to, level.seconds);
   }
   return "(" + sql + ")";
+}
+
+std::string JoinBuckets(const Database& database, Kind kind, const Level& level,
+                        const std::vector<std::string>& columns, const std::string& from,
+                        const std::string& to) {
+  if (database.packs()) {
+    return "CROSS JOIN LATERAL " + BucketsIn(database, kind, level, columns, from, to) + " u";
+  }
+  // SQLite knows no LATERAL. With CROSS it goes range by range.
+  return fmt::format("CROSS JOIN {} u ON u.t >= {} AND u.t < {}", TableOf(kind, level), from, to);
 }
 
 int64_t OldestBucket(Database& database, const Level& level, int64_t oldest) {

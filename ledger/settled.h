@@ -23,6 +23,7 @@ namespace baton::ledger {
 // Each level has two tables: of what pods used, by t and account, and of GPUs, by t and gpu.
 enum class Kind { kUse, kGpu };
 std::string TableOf(Kind kind, const Level& level);
+const char* IdOf(Kind kind);  // "account" or "gpu"
 // What follows INSERT INTO TABLE ... where a bucket that is there already is added to: the columns
 // are TableOf()'s own and EXCLUDED's.
 std::string OnConflictAdd(Kind kind, const Level& level);
@@ -32,6 +33,12 @@ std::string OnConflictAdd(Kind kind, const Level& level);
 std::string BucketsIn(const Database& database, Kind kind, const Level& level,
                       const std::vector<std::string>& columns, const std::string& from,
                       const std::string& to);
+
+// The same as a join, for FROM RANGES: the buckets `u` of each range, whose ends are `from` and
+// `to`.
+std::string JoinBuckets(const Database& database, Kind kind, const Level& level,
+                        const std::vector<std::string>& columns, const std::string& from,
+                        const std::string& to);
 
 // Where the first of a level's buckets is, packed or not, to the stretch; `oldest` where none is
 // before that.

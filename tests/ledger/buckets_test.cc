@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <map>
+
 #include "ledger/merge.h"
 #include "tests/ledger/books.h"
 
@@ -123,6 +125,44 @@ RC_GTEST_PROP(AWindow, IsAnsweredByWholeBucketsThatAreLeftWithoutGapsOrOverlaps,
   } else {
     RC_ASSERT(cut.pieces.front().from == floors[3]);
   }
+}
+
+// Each second of the window counts once and none beside it, from buckets that are left, and never
+// from more of them.
+RC_GTEST_PROP(AWindow, IsTheSameFromTheFewestBuckets, ()) {
+  const int64_t end = kMonday_s + 4 * 86400;
+  const std::array<int64_t, 4> floors =
+      *rc::gen::arbitrary<bool>() ? AnyFloors(end) : std::array<int64_t, 4>{};
+  const auto from = *rc::gen::inRange<int64_t>(kMonday_s, end);
+  const auto length =
+      *rc::gen::inRange<int64_t>(0, *rc::gen::element<int64_t>(120, 7200, 2 * 86400, 4 * 86400));
+  const std::vector<Piece> plain =
+      CutWindow({WallTime(std::chrono::seconds(from)),
+                 WallTime(std::chrono::seconds(std::min(end, from + length)))},
+                floors)
+          .pieces;
+  const std::vector<Piece> fewest = FewestBuckets(plain, floors);
+  const auto buckets = [](const std::vector<Piece>& pieces) {
+    int64_t sum = 0;
+    for (const Piece& piece : pieces) sum += (piece.to - piece.from) / kLevels[piece.level].seconds;
+    return sum;
+  };
+  RC_ASSERT(buckets(fewest) <= buckets(plain));
+  std::map<int64_t, int> changes;  // of how often a second counts
+  for (const Piece& piece : fewest) {
+    RC_ASSERT(piece.from < piece.to);
+    RC_ASSERT(piece.from % kLevels[piece.level].seconds == 0);
+    RC_ASSERT(piece.to % kLevels[piece.level].seconds == 0);
+    RC_ASSERT(piece.from >= floors[piece.level]);
+    changes[piece.from] += piece.taken_off ? -1 : 1;
+    changes[piece.to] -= piece.taken_off ? -1 : 1;
+  }
+  std::erase_if(changes, [](const auto& change) { return change.second == 0; });
+  if (plain.empty()) {
+    RC_ASSERT(changes.empty());
+    return;
+  }
+  RC_ASSERT(changes == (std::map<int64_t, int>{{plain.front().from, 1}, {plain.back().to, -1}}));
 }
 
 TEST(AWindow, OfMonthsIsAnsweredByDaysButForItsEdges) {
