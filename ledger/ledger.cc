@@ -50,6 +50,58 @@ Result<void> Check(const Retention& retention) {
   return {};
 }
 
+// Packs for a while. True when it packed any.
+bool PackSettled(Database& database, const Level& level, int64_t now, Instant until) {
+  bool any = false;
+  // A transaction for each stretch, so that others come to write in between.
+  for (bool more = database.packs(); more && MonotonicNow() < until; any |= more) {
+    Transaction transaction(database, Database::Access::kWrite);
+    more = PackStretch(database, level, now);
+    transaction.Commit();
+  }
+  return any;
+}
+
+// Drops some of what is older than `kept`. True when it dropped any.
+bool DropOld(Database& database, const Level& level, int64_t now, std::chrono::hours kept) {
+  const bool coarsest = level.seconds == kLevels.back().seconds;
+  const int64_t goal =
+      Floor(std::max<int64_t>(0, now - std::chrono::seconds(kept).count()), level.trim_seconds);
+  const std::string floor_name = FloorName(database, level);
+  int64_t floor = 0;
+  {
+    const Transaction look(database, Database::Access::kRead);
+    database.Run("SELECT value FROM meta WHERE name = $1", {std::string_view(floor_name)},
+                 [&](const Row& row) { floor = row.Int(0); });
+    if (const int64_t next = Ceil(now, level.trim_seconds); floor > next) {
+      // A clock that was ahead dropped what it took for old. The coarser level has what this one
+      // lost, up to the end of the stretch; coarser than days is none.
+      floor = coarsest ? goal : next;
+    } else if (goal <= floor) {
+      return false;
+    } else {
+      const int64_t oldest = OldestBucket(database, level, goal);
+      floor =
+          std::min(goal, Floor(oldest, level.trim_seconds) + kTrimStretches * level.trim_seconds);
+    }
+  }
+  Transaction transaction(database, Database::Access::kWrite);
+  DropBuckets(database, level, floor);
+  if (level.seconds >= 3600) NoteRewritten(database);
+  if (coarsest) {
+    database.Run(
+        "DELETE FROM accounts WHERE id NOT IN (SELECT account FROM use_days)"
+        " AND id NOT IN (SELECT account FROM meters)",
+        {});
+  }
+  database.Run(
+      "INSERT INTO meta (name, value) VALUES ($1, $2)"
+      " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+      {std::string_view(floor_name), floor});
+  transaction.Commit();
+  return true;
+}
+
 }  // namespace
 
 Ledger::Ledger(std::unique_ptr<Database> database, const Retention& retention)
@@ -131,57 +183,10 @@ Result<void> Ledger::Trim(WallTime now) {
   const std::array<std::chrono::hours, 4> kept = {retention_.fine, retention_.minutes,
                                                   retention_.hours, retention_.days};
   for (size_t i = 0; i < kLevels.size(); ++i) {
-    const Level& level = kLevels[i];
-    // A transaction for each stretch, so that others come to write in between.
-    auto packed = Try([&] {
-      bool some = false;
-      for (bool more = database_->packs(); more && MonotonicNow() < pack_until; some |= more) {
-        Transaction transaction(*database_, Database::Access::kWrite);
-        more = PackStretch(*database_, level, second);
-        transaction.Commit();
-      }
-      // In time for the next one: the server may come by only when these are a fifth of the table.
-      for (const Kind kind : {Kind::kUse, Kind::kGpu}) {
-        if (some) database_->Vacuum(TableOf(kind, level));
-      }
-    });
-    if (!packed) return packed;
-    if (kept[i].count() == 0) continue;
-    const int64_t goal = Floor(std::max<int64_t>(0, second - std::chrono::seconds(kept[i]).count()),
-                               level.trim_seconds);
     auto done = Try([&] {
-      const std::string floor_name = FloorName(*database_, level);
-      int64_t floor = 0;
-      {
-        const Transaction look(*database_, Database::Access::kRead);
-        database_->Run("SELECT value FROM meta WHERE name = $1", {std::string_view(floor_name)},
-                       [&](const Row& row) { floor = row.Int(0); });
-        if (const int64_t next = Ceil(second, level.trim_seconds); floor > next) {
-          // A clock that was ahead dropped what it took for old. The coarser level has what this
-          // one lost, up to the end of the stretch; coarser than days is none.
-          floor = i + 1 == kLevels.size() ? goal : next;
-        } else if (goal <= floor) {
-          return;
-        } else {
-          const int64_t oldest = OldestBucket(*database_, level, goal);
-          floor = std::min(goal,
-                           Floor(oldest, level.trim_seconds) + kTrimStretches * level.trim_seconds);
-        }
-      }
-      Transaction transaction(*database_, Database::Access::kWrite);
-      DropBuckets(*database_, level, floor);
-      if (level.seconds >= 3600) NoteRewritten(*database_);
-      if (i + 1 == kLevels.size()) {
-        database_->Run(
-            "DELETE FROM accounts WHERE id NOT IN (SELECT account FROM use_days)"
-            " AND id NOT IN (SELECT account FROM meters)",
-            {});
-      }
-      database_->Run(
-          "INSERT INTO meta (name, value) VALUES ($1, $2)"
-          " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-          {std::string_view(floor_name), floor});
-      transaction.Commit();
+      bool deleted = PackSettled(*database_, kLevels[i], second, pack_until);
+      if (kept[i].count() > 0) deleted |= DropOld(*database_, kLevels[i], second, kept[i]);
+      if (deleted) GiveBack(*database_, kLevels[i]);
     });
     if (!done) return done;
   }

@@ -202,6 +202,14 @@ bool PackStretch(Database& database, const Level& level, int64_t now) {
   return true;
 }
 
+void GiveBack(Database& database, const Level& level) {
+  if (!Packs(database, level)) return;
+  for (const Kind kind : kKinds) {
+    database.Vacuum(TableOf(kind, level));
+    database.Vacuum(PackedOf(kind, level));
+  }
+}
+
 void UnpackAfter(Database& database, const Level& level, int64_t second, int64_t source) {
   if (!Packs(database, level)) return;
   const std::string of_gpu = "(SELECT id FROM gpus WHERE source = $2)";

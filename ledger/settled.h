@@ -7,7 +7,7 @@
 // A Baton that knows nothing of packed buckets takes them for dropped, as NAME_floor in `meta` says
 // to it, and answers with coarser ones.
 //
-// Within the ledger only. In a transaction.
+// Within the ledger only. In a transaction, where nothing else is said.
 #ifndef BATON_LEDGER_SETTLED_H_
 #define BATON_LEDGER_SETTLED_H_
 
@@ -52,6 +52,9 @@ std::string FloorName(const Database& database, const Level& level);
 void MakePacked(Database& database);
 // Packs the oldest stretch of a level that is settled at `now` (a second); false if there is none.
 bool PackStretch(Database& database, const Level& level, int64_t now);
+// Where PackStretch() or DropBuckets() deleted rows, makes their room free for new ones at once: the
+// server may come by only when they are a fifth of the table. Outside a transaction.
+void GiveBack(Database& database, const Level& level);
 // Makes a source's buckets after t = `second` rows again.
 void UnpackAfter(Database& database, const Level& level, int64_t second, int64_t source);
 
