@@ -25,8 +25,7 @@ struct Grouped {
 };
 
 // Hands on rows: the number of the piece, where by_piece has each added up by itself, else 0;
-// grouped.select; the sums (Row::Wide()). The pieces of a level must not overlap. `values`: of
-// grouped.where's placeholders.
+// grouped.select; the sums (Row::Wide()). `values`: of grouped.where's placeholders.
 void AddUp(Database& database, const std::vector<Piece>& pieces, bool by_piece,
            const Grouped& grouped, std::vector<Value> values,
            const std::function<void(const Row&)>& take);

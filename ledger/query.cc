@@ -65,7 +65,7 @@ struct Asked {
     int sign;
   };
   std::vector<Piece> pieces;
-  std::vector<std::vector<Part>> parts;  // of each piece; of all together where by_piece is not set
+  std::vector<std::vector<Part>> parts;  // of each piece; unless by_piece, of all together
   bool by_piece = true;
 };
 
@@ -96,24 +96,21 @@ std::vector<Asked> WhatToAsk(const std::vector<Period>& periods, const std::vect
     }
   }
   std::vector<Asked> asked;
-  const auto add = [&](bool by_piece, int sign) {
-    for (const auto& [at, of] : parts) {
-      const auto [level, from, to] = at;
-      if (!by_piece && of.front().sign != sign) continue;
-      if (asked.empty() || asked.back().by_piece != by_piece ||
-          asked.back().pieces.size() == kPiecesMax ||
-          (!by_piece && asked.back().parts.front().front().sign != sign)) {
-        asked.push_back({.pieces = {}, .parts = {}, .by_piece = by_piece});
+  if (sections.size() == 1 && !by_period) {
+    for (const int sign : {1, -1}) {
+      Asked& all = asked.emplace_back(Asked{{}, {{{0, sign}}}, false});
+      for (const auto& [at, of] : parts) {
+        const auto [level, from, to] = at;
+        if (of.front().sign == sign) all.pieces.push_back({level, from, to});
       }
-      asked.back().pieces.push_back({level, from, to});
-      if (by_piece || asked.back().parts.empty()) asked.back().parts.push_back(of);
     }
-  };
-  if (sections.size() > 1 || by_period) {
-    add(true, 0);
-  } else {
-    add(false, 1);
-    add(false, -1);
+    return asked;
+  }
+  for (const auto& [at, of] : parts) {
+    const auto [level, from, to] = at;
+    if (asked.empty() || asked.back().pieces.size() == kPiecesMax) asked.emplace_back();
+    asked.back().pieces.push_back({level, from, to});
+    asked.back().parts.push_back(of);
   }
   return asked;
 }
