@@ -36,6 +36,7 @@ std::string Together(const Database& database, const std::vector<Piece>& pieces,
 // level: PostgreSQL plans each for milliseconds, and a year has many days.
 std::string OneByOne(const Database& database, const std::vector<Piece>& pieces,
                      const Grouped& grouped, std::vector<Value>& values) {
+  const std::string sums = SumsOf(database, grouped.columns);
   std::string ranges;  // "asked_LEVEL (piece, lo, hi) AS (VALUES ...)", by level
   std::string sql;
   for (size_t level = 0; level < kLevels.size(); ++level) {
@@ -53,11 +54,20 @@ std::string OneByOne(const Database& database, const std::vector<Piece>& pieces,
     const std::string asked = std::string("asked_") + kLevels[level].name;
     ranges += fmt::format("{}{} (piece, lo, hi) AS (VALUES {})", ranges.empty() ? "WITH " : ", ",
                           asked, rows);
-    sql += fmt::format(
-        "{}SELECT s.piece, {}{} FROM {} s {} {}{} GROUP BY s.piece, {}",
-        sql.empty() ? " " : " UNION ALL ", grouped.select, SumsOf(database, grouped.columns), asked,
-        JoinBuckets(database, grouped.kind, kLevels[level], grouped.columns, "s.lo", "s.hi"),
-        grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where, grouped.group);
+    std::string buckets = fmt::format(
+        "{} s {}", asked,
+        JoinBuckets(database, grouped.kind, kLevels[level], grouped.columns, "s.lo", "s.hi"));
+    std::string piece = "s.piece";
+    // A piece of days is one day mostly, and has each account once.
+    if (level + 1 < kLevels.size()) {
+      buckets = fmt::format("(SELECT s.piece, u.{0}{1} FROM {2} GROUP BY s.piece, u.{0}) u",
+                            IdOf(grouped.kind), sums, buckets);
+      piece = "u.piece";
+    }
+    sql += fmt::format("{}SELECT {}, {}{} FROM {} {}{} GROUP BY {}, {}",
+                       sql.empty() ? " " : " UNION ALL ", piece, grouped.select, sums, buckets,
+                       grouped.joins, grouped.where.empty() ? "" : " WHERE " + grouped.where, piece,
+                       grouped.group);
   }
   return ranges + sql;
 }

@@ -94,6 +94,8 @@ class PostgresDatabase final : public Database {
       connection_->set_variable("search_path", "baton");
       // Compiling a question takes longer than answering it.
       connection_->set_variable("jit", "off");
+      // The sums of a year of a large cluster stay in memory.
+      connection_->set_variable("work_mem", "'64MB'");
       connection_->set_client_encoding("UTF8");
       pqxx::work work(*connection_);
       // Asked first: who may not make schemas may still use this one.

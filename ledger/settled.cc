@@ -13,18 +13,22 @@ namespace {
 
 constexpr Kind kKinds[] = {Kind::kUse, Kind::kGpu};
 
-// Of kLevels: how old settled buckets are. Days are never packed, for most questions are about
-// them.
-constexpr std::array<int64_t, 4> kSettledAfter_s = {3600, 4 * 3600, 2 * 86400, 0};
+// How buckets of a level are packed. Days are not, for most questions are about them.
+struct Packing {
+  int64_t after_s;  // they are settled when they are so old; 0: never
+  int64_t row_s;    // what one row is about, a part of Level::trim_seconds: a page of 8 kB holds
+                    // some five rows of so many buckets, and of twice as many but two
+};
+constexpr std::array<Packing, 4> kPacking = {
+    {{3600, 300}, {4 * 3600, 1800}, {2 * 86400, 86400}, {0, 0}}};  // of kLevels
 
-int64_t SettledAfter_s(const Level& level) {
-  for (size_t i = 0; i < kLevels.size(); ++i) {
-    if (kLevels[i].seconds == level.seconds) return kSettledAfter_s[i];
-  }
-  return 0;
+const Packing& PackingOf(const Level& level) {
+  size_t i = 0;
+  while (kLevels[i].seconds != level.seconds) ++i;
+  return kPacking[i];
 }
 bool Packs(const Database& database, const Level& level) {
-  return database.packs() && SettledAfter_s(level) > 0;
+  return database.packs() && PackingOf(level).after_s > 0;
 }
 
 std::vector<std::string> ColumnsOf(Kind kind) {
@@ -44,15 +48,24 @@ std::string List(const std::vector<std::string>& names, std::string_view of) {
   return list;
 }
 
+// The numbers of all buckets of a row, in SQL.
+std::string AllOf(const Level& level) {
+  std::string numbers;
+  for (int64_t i = 0; i < PackingOf(level).row_s / level.seconds; ++i) {
+    numbers += (i == 0 ? "" : ",") + std::to_string(i);
+  }
+  return "CAST('{" + numbers + "}' AS SMALLINT[])";
+}
+
 // SELECT of packed buckets as rows: of stretches `p` and their buckets `b`.
 std::string Unpacked(Kind kind, const Level& level, const std::vector<std::string>& columns) {
   return fmt::format(
-      "SELECT p.t + {0} * b.at AS t, p.{1}{2} FROM {3} p CROSS JOIN LATERAL unnest(p.at{4})"
-      " AS b (at{5})",
+      "SELECT p.t + {0} * b.at AS t, p.{1}{2} FROM {3} p"
+      " CROSS JOIN LATERAL unnest(COALESCE(p.at, {6}){4}) AS b (at{5})",
       level.seconds, IdOf(kind),
       columns.empty() ? "" : ", " + List(columns, "COALESCE(b.{0}, 0) AS {0}"),
       PackedOf(kind, level), columns.empty() ? "" : ", " + List(columns, "p.{}"),
-      columns.empty() ? "" : ", " + List(columns, "{}"));
+      columns.empty() ? "" : ", " + List(columns, "{}"), AllOf(level));
 }
 
 // Makes the stretches `p` rows again for which `which` holds.
@@ -104,7 +117,7 @@ std::string BucketsIn(const Database& database, Kind kind, const Level& level,
     sql += fmt::format(
         " UNION ALL {0} WHERE p.t > CAST({1} AS BIGINT) - {2} AND p.t < {3}"
         " AND p.t + {4} * b.at >= {1} AND p.t + {4} * b.at < {3}",
-        Unpacked(kind, level, columns), from, level.trim_seconds, to, level.seconds);
+        Unpacked(kind, level, columns), from, PackingOf(level).row_s, to, level.seconds);
   }
   return "(" + sql + ")";
 }
@@ -145,10 +158,10 @@ void MakePacked(Database& database) {
     for (const Kind kind : kKinds) {
       const std::string table = PackedOf(kind, level);
       const std::vector<std::string> columns = ColumnsOf(kind);
-      // An array that is null is one of zeros. What is above 2 kB is compressed, and stays with its
-      // row.
+      // `at`: the number of each bucket in the row; null: all there are, in order. Another array
+      // that is null is one of zeros. What is above 2 kB is compressed, and stays with its row.
       database.Run(fmt::format("CREATE TABLE {0} (t BIGINT NOT NULL, {1} INTEGER NOT NULL,"
-                               " at SMALLINT[] NOT NULL, {2}, PRIMARY KEY (t, {1}))"
+                               " at SMALLINT[], {2}, PRIMARY KEY (t, {1}))"
                                " WITH (toast_tuple_target = 128)",
                                table, IdOf(kind), List(columns, "{} BIGINT[]")),
                    {});
@@ -176,22 +189,24 @@ bool PackStretch(Database& database, const Level& level, int64_t now) {
   }
   const int64_t begin = Floor(oldest, level.trim_seconds);
   const int64_t end = begin + level.trim_seconds;
-  if (end > std::min(now, newest) - SettledAfter_s(level)) return false;
+  if (end > std::min(now, newest) - PackingOf(level).after_s) return false;
   for (const Kind kind : kKinds) {
     const std::string table = TableOf(kind, level);
     const std::string id = IdOf(kind);
     // What was packed before this was booked late.
     Unpack(database, kind, level,
-           fmt::format("p.t = $1 AND p.{0} IN (SELECT {0} FROM {1} WHERE t >= $1 AND t < $2)", id,
-                       table),
+           fmt::format("p.t >= $1 AND p.t < $2 AND"
+                       " p.{0} IN (SELECT {0} FROM {1} WHERE t >= $1 AND t < $2)",
+                       id, table),
            {begin, end});
     const std::vector<std::string> columns = ColumnsOf(kind);
     database.Run(
-        fmt::format("INSERT INTO {} (t, {}, at, {}) SELECT CAST($1 AS BIGINT), {},"
-                    " array_agg(CAST((t - $1) / {} AS SMALLINT)), {}"
-                    " FROM {} WHERE t >= $1 AND t < $2 GROUP BY {}",
-                    PackedOf(kind, level), id, List(columns, "{}"), id, level.seconds,
-                    List(columns, "CASE WHEN bit_or({0}) <> 0 THEN array_agg({0}) END"), table, id),
+        fmt::format("INSERT INTO {0} (t, {1}, at, {2}) SELECT t - t % {3}, {1},"
+                    " NULLIF(array_agg(CAST(t % {3} / {4} AS SMALLINT)), {5}), {6}"
+                    " FROM {7} WHERE t >= $1 AND t < $2 GROUP BY t - t % {3}, {1}",
+                    PackedOf(kind, level), id, List(columns, "{}"), PackingOf(level).row_s,
+                    level.seconds, AllOf(level),
+                    List(columns, "CASE WHEN bit_or({0}) <> 0 THEN array_agg({0}) END"), table),
         {begin, end});
     database.Run("DELETE FROM " + table + " WHERE t >= $1 AND t < $2", {begin, end});
   }
@@ -219,7 +234,7 @@ void UnpackAfter(Database& database, const Level& level, int64_t second, int64_t
                (kind == Kind::kGpu
                     ? "gpu IN " + of_gpu
                     : "account IN (SELECT id FROM accounts WHERE gpu IN " + of_gpu + ")"),
-           {second - level.trim_seconds, source});
+           {second - PackingOf(level).row_s, source});
   }
 }
 

@@ -1,8 +1,9 @@
 // Where a level's buckets are. In SQLite each is a row. A row of PostgreSQL takes 165 bytes with
 // its index, and as many again are left free, so that it can change in its place. There, buckets
 // that are settled, which is to say some hours old, are packed by the stretch
-// (Level::trim_seconds): a row for each account or GPU, with an array for each counter. What is
-// booked late into such a stretch is a row of its own until it is packed too: readers add up both.
+// (Level::trim_seconds): a row or two for each account or GPU, with an array for each counter. What
+// is booked late into such a stretch is a row of its own until it is packed too: readers add up
+// both.
 //
 // A Baton that knows nothing of packed buckets takes them for dropped, as NAME_floor in `meta` says
 // to it, and answers with coarser ones.
@@ -52,8 +53,8 @@ std::string FloorName(const Database& database, const Level& level);
 void MakePacked(Database& database);
 // Packs the oldest stretch of a level that is settled at `now` (a second); false if there is none.
 bool PackStretch(Database& database, const Level& level, int64_t now);
-// Where PackStretch() or DropBuckets() deleted rows, makes their room free for new ones at once: the
-// server may come by only when they are a fifth of the table. Outside a transaction.
+// Where PackStretch() or DropBuckets() deleted rows, makes their room free for new ones at once:
+// the server may come by only when they are a fifth of the table. Outside a transaction.
 void GiveBack(Database& database, const Level& level);
 // Makes a source's buckets after t = `second` rows again.
 void UnpackAfter(Database& database, const Level& level, int64_t second, int64_t source);
