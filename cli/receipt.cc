@@ -304,7 +304,15 @@ Without --key it says that the receipt is unchanged and which key signed it, whi
 receipt. Anybody can sign with a key of their own, so trust needs --key. Exit status 1: the receipt
 was changed, cut short, or signed by another key; nothing of it is to be believed then.)");
   verify->callback([=, &invocation] {
-    invocation.action = [=] { return VerifyReceipt(given->file, given->key); };
+    invocation.action = [=] {
+      // Of a script's variable that is not set: without --key any signature would do.
+      if (verify->count("--key") > 0 && given->key.empty()) {
+        return Complain({ErrorCode::kInvalid,
+                         "--key is empty; name the file of 'baton receipt key', or its "
+                         "fingerprint"});
+      }
+      return VerifyReceipt(given->file, given->key);
+    };
   });
 }
 

@@ -94,6 +94,19 @@ Total           18.000     15.367  16.267  15.000   6.250  192.75  40.67
   EXPECT_FALSE(asked.contains("team"));
 }
 
+// What a script's variable has that is not set asks for no key, and any key would do.
+TEST_F(ReceiptCommand, RefusesAnEmptyKey) {
+  const std::string file = Write("good.json", Answer().at("json"));
+  for (const std::vector<std::string>& key : {std::vector<std::string>{"--key", ""}, {"--key="}}) {
+    std::vector<std::string> arguments = {"receipt", "verify", file};
+    arguments.insert(arguments.end(), key.begin(), key.end());
+    const Outcome outcome = RunBaton(arguments);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_NE(outcome.err.find("--key"), std::string::npos) << outcome.err;
+  }
+}
+
 // A link, a device and a file of the user's are not the receipt's to replace.
 TEST_F(ReceiptCommand, WritesThroughWhatIsNoFile) {
   const FakeDaemon daemon([&](const json&) { return Answer(); });
