@@ -199,8 +199,8 @@ int VerifyReceipt(const std::string& path, const std::string& key) {
                         Fixed(total.at("held_hours").get<double>(), 3),
                         Fixed(total.at("guaranteed_hours").get<double>(), 3));
     if (total.contains("cost")) {
-      said +=
-          fmt::format(", cost {} {}", Fixed(total.at("cost").get<double>(), 2), text("currency"));
+      said += fmt::format(", cost {} {}", Fixed(total.at("cost").get<double>(), 2),
+                          ToPrintable(receipt.value("currency", "")));
     }
   } catch (const json::exception&) {
     return Refuse(path, "what is signed is not a receipt");

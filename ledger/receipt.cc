@@ -463,8 +463,11 @@ Result<json> ReceiptJson(const Question& question, const Uses& uses, const Uses&
   }
   Question by_total = question;
   by_total.by = {By::kTotal};
-  json sum = ReportJson(of_total, by_total, prices, currency, factors).at("rows").front();
+  json by_sum = ReportJson(of_total, by_total, prices, currency, factors);
+  json sum = std::move(by_sum.at("rows").front());
   sum.erase("key");
+  // Where there are no lines it is the total alone that has a cost.
+  if (by_sum.contains("currency")) receipt["currency"] = by_sum.at("currency");
   PutGuarantee(sum, total);
 
   json asked = json::array();

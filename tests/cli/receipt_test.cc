@@ -94,6 +94,16 @@ Total           18.000     15.367  16.267  15.000   6.250  192.75  40.67
   EXPECT_FALSE(asked.contains("team"));
 }
 
+// An earlier batond left the currency out where nothing was used.
+TEST_F(ReceiptCommand, VerifiesReceiptsOfNoUse) {
+  json receipt = receipt::SampleReceipt();
+  receipt.erase("currency");
+  receipt["lines"] = json::array();
+  receipt["total"]["cost"] = receipt["total"]["held_hours"] = 0.0;
+  const std::string file = Write("none.json", receipt::Sign(receipt, key_).json);
+  EXPECT_EQ(Refused({file, "--key", key_.public_key().Fingerprint()}), "");
+}
+
 // What a script's variable has that is not set asks for no key, and any key would do.
 TEST_F(ReceiptCommand, RefusesAnEmptyKey) {
   const std::string file = Write("good.json", Answer().at("json"));

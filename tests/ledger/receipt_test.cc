@@ -422,6 +422,16 @@ TEST_P(Receipts, AreNotMadeOfTwoStatesOfTheLedger) {
   }
 }
 
+// A cost of 0 has a currency too.
+TEST_P(Receipts, OfAPodThatUsedNothingSayTheCurrency) {
+  const auto ledger = Open();
+  const json receipt = Make(*ledger, OfPod("train", At(0), At(3600)),
+                            {Asks("train", "research", 0.3, {"GPU-a"}, At(0))});
+  EXPECT_TRUE(receipt.at("lines").empty());
+  EXPECT_EQ(receipt.at("total").at("cost"), 0.0);
+  EXPECT_EQ(receipt.value("currency", ""), "EUR");
+}
+
 // A user may call a pod "x/train", which is not pod train of namespace x.
 TEST_P(Receipts, OfAPodHaveNothingOfOneWhoseNameEndsAlike) {
   const auto ledger = Open();
