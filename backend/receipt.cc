@@ -90,7 +90,8 @@ Result<ReportAnswer> AskReceipt(const std::map<std::string, std::string>& field,
     const auto changes = ledger.Changes(
         {.from = {}, .to = kEver, .kind = "pod", .most = static_cast<size_t>(ledger::kChangesMax)});
     if (!changes) return tl::unexpected(changes.error());
-    const std::vector<ledger::Term> terms = ledger::TermsOf(*changes, AsInTheLog(present));
+    const std::vector<ledger::Term> terms =
+        ledger::TermsOf(*changes, AsInTheLog(present), issuer.node);
     Result<json> receipt = json();
     for (int tried = 0; tried < kReceiptTries; ++tried) {
       const auto uses = ledger.Query(question);

@@ -400,7 +400,7 @@ Result<Workload> WorkloadOf(ledger::Ledger& ledger, ledger::Window window,
                                        .kind = "pod",
                                        .most = static_cast<size_t>(ledger::kChangesMax)});
   if (!changes) return tl::unexpected(changes.error());
-  booked.terms = ledger::TermsOf(*changes, view.present);
+  booked.terms = ledger::TermsOf(*changes, view.present, view.here);
   auto activities = ledger.Activities(window);
   if (!activities) return tl::unexpected(activities.error());
   booked.activities = std::move(*activities);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -113,6 +114,60 @@ std::vector<Term> OfPod(const std::string& path, const std::vector<const Change*
   return terms;
 }
 
+// Daemons that share a database write one log, and each may have a pod of this name.
+struct PodOfNode {
+  std::string node;
+  std::vector<const Change*> changes;
+  json now;  // null: it is not there
+};
+
+using Uuids = std::set<std::string>;
+
+Uuids GpusIn(const json& pod) {
+  Uuids uuids;
+  const auto gpus = pod.is_object() ? pod.find("gpus") : pod.end();
+  if (gpus == pod.end() || !gpus->is_array()) return uuids;
+  for (const json& gpu : *gpus) {
+    if (gpu.is_string()) uuids.insert(gpu.get<std::string>());
+  }
+  return uuids;
+}
+
+// A file says which GPUs to choose from, not which it was.
+Uuids GpusOf(const Change& change) {
+  Uuids gpus;
+  if (change.action == kConfigured) return gpus;
+  for (const std::string* text : {&change.was, &change.is}) gpus.merge(GpusIn(ObjectIn(*text)));
+  return gpus;
+}
+
+Uuids GpusOf(const PodOfNode& pod) {
+  Uuids gpus;
+  for (const Change* change : pod.changes) gpus.merge(GpusOf(*change));
+  return gpus;
+}
+
+// That node's pod. A node that was renamed is known by its GPUs, which `gpus()` says; it is asked
+// only where there is another node. `only`: where GPUs are not known on one side, the only pod that
+// there is will do.
+template <class Gpus>
+PodOfNode& FindOrAdd(std::vector<PodOfNode>& pods, const std::string& node, Gpus gpus, bool only) {
+  auto found = std::find_if(pods.begin(), pods.end(),
+                            [&](const PodOfNode& pod) { return pod.node == node; });
+  if (found == pods.end() && !pods.empty()) {
+    const Uuids own = gpus();
+    found = std::find_if(pods.begin(), pods.end(), [&](const PodOfNode& pod) {
+      const Uuids others = GpusOf(pod);
+      if (only && pods.size() == 1 && (own.empty() || others.empty())) return true;
+      return std::any_of(own.begin(), own.end(),
+                         [&](const std::string& gpu) { return others.contains(gpu); });
+    });
+  }
+  if (found != pods.end()) return *found;
+  pods.push_back({node, {}, {}});
+  return pods.back();
+}
+
 }  // namespace
 
 json ObjectIn(const std::string& text) {
@@ -121,8 +176,9 @@ json ObjectIn(const std::string& text) {
 }
 
 std::vector<Term> TermsOf(const std::vector<Change>& changes,
-                          const std::map<std::string, std::string>& present) {
-  std::map<std::string, std::vector<const Change*>> by_pod;
+                          const std::map<std::string, std::string>& present,
+                          const std::string& node) {
+  std::map<std::string, std::vector<const Change*>> by_path;
   for (const Change& change : changes) {
     if (change.kind != "pod" || change.action == "more") continue;
     std::string path = change.object;
@@ -131,17 +187,29 @@ std::vector<Term> TermsOf(const std::vector<Change>& changes,
       const std::string space = pod.is_null() ? "" : StringIn(pod, "namespace");
       if (!space.empty()) path.insert(0, space + "/");
     }
-    by_pod[path].push_back(&change);
+    by_path[path].push_back(&change);
   }
-  for (const auto& [path, pod] : present) by_pod[path];
+  for (const auto& [path, pod] : present) by_path[path];
   std::vector<Term> terms;
-  for (auto& [path, own] : by_pod) {
-    std::reverse(own.begin(), own.end());
-    std::stable_sort(own.begin(), own.end(),
+  for (auto& [path, all] : by_path) {
+    std::reverse(all.begin(), all.end());
+    std::stable_sort(all.begin(), all.end(),
                      [](const Change* a, const Change* b) { return a->at < b->at; });
-    const auto now = present.find(path);
-    for (Term& term : OfPod(path, own, now == present.end() ? json() : ObjectIn(now->second))) {
-      terms.push_back(std::move(term));
+    std::vector<PodOfNode> pods;
+    for (const Change* change : all) {
+      PodOfNode& pod = FindOrAdd(
+          pods, change->node, [&] { return GpusOf(*change); }, false);
+      pod.node = change->node;
+      pod.changes.push_back(change);
+    }
+    const auto found = present.find(path);
+    const json now = found == present.end() ? json() : ObjectIn(found->second);
+    if (!now.is_null())
+      FindOrAdd(
+          pods, node, [&] { return GpusIn(now); }, true)
+          .now = now;
+    for (const PodOfNode& pod : pods) {
+      for (Term& term : OfPod(path, pod.changes, pod.now)) terms.push_back(std::move(term));
     }
   }
   return terms;

@@ -33,11 +33,13 @@ struct Term {
   std::string who, action;          // of the change that it began with; "" where that is not known
 };
 
-// By pod, then time. `changes`: those of kind "pod", in any order of different moments, of one
-// moment the newest first. `present`: the pods that are there now by NAMESPACE/NAME, each as
-// Change::is.
+// By pod, then time; pods of one name on several nodes one after the other. `changes`: those of
+// kind "pod", in any order of different moments, of one moment the newest first. `present`: the
+// pods that are there now by NAMESPACE/NAME, each as Change::is; all of one daemon, which writes
+// its changes as those of `node`.
 std::vector<Term> TermsOf(const std::vector<Change>& changes,
-                          const std::map<std::string, std::string>& present);
+                          const std::map<std::string, std::string>& present,
+                          const std::string& node);
 // Change::was or is, which this daemon or one of another version wrote; null: it was not there.
 nlohmann::json ObjectIn(const std::string& text);
 

@@ -446,7 +446,7 @@ TEST_P(Receipts, OfAPodHaveNothingOfOneWhoseNameEndsAlike) {
                {{"request", 30.0}, {"team", "other"}, {"gpus", {"GPU-a"}}}),
        Changed(0, "create", "train", nullptr,
                {{"request", 20.0}, {"team", "research"}, {"gpus", {"GPU-a"}}})},
-      {});
+      {}, "node");
   const auto of_train = [](const Term& term) { return term.name == "train"; };
   EXPECT_EQ(std::count_if(terms.begin(), terms.end(), of_train), 2);
   // Of "x/train" nothing is booked yet, then something.
@@ -530,7 +530,7 @@ TEST(Terms, AreWhatThePodAskedForFromChangeToChange) {
                                        Changed(200, "move", "train", second, moved),
                                        Changed(100, "set", "train", first, second),
                                        Changed(100, "cordon", "other", nullptr, nullptr)};
-  const auto terms = TermsOf(changes, {{"train", first.dump()}});
+  const auto terms = TermsOf(changes, {{"train", first.dump()}}, "node");
   ASSERT_EQ(terms.size(), 4u);
   EXPECT_FALSE(terms[0].from) << "it was there before the log";
   EXPECT_EQ(terms[0].to, At(100));
@@ -545,7 +545,7 @@ TEST(Terms, AreWhatThePodAskedForFromChangeToChange) {
   EXPECT_EQ(terms[3].from, At(400));
   EXPECT_FALSE(terms[3].to);
   EXPECT_TRUE(terms[3].present);
-  EXPECT_FALSE(TermsOf(changes, {}).back().present);
+  EXPECT_FALSE(TermsOf(changes, {}, "node").back().present);
 }
 
 TEST(Terms, OfAFileArePlacedWhereThePodIs) {
@@ -555,7 +555,7 @@ TEST(Terms, OfAFileArePlacedWhereThePodIs) {
   after["priority"] = "high";
   const json now = {{"request", 30.0}, {"gpus", {"GPU-a"}}, {"team", "/r//v/"}};
   const auto terms =
-      TermsOf({Changed(100, "configure", "web", before, after)}, {{"lab/web", now.dump()}});
+      TermsOf({Changed(100, "configure", "web", before, after)}, {{"lab/web", now.dump()}}, "node");
   ASSERT_EQ(terms.size(), 2u);
   EXPECT_EQ(terms[0].pod, "lab/web");
   EXPECT_EQ(terms[0].request, 0) << "a pod of idle priority has no request";
@@ -563,10 +563,46 @@ TEST(Terms, OfAFileArePlacedWhereThePodIs) {
   EXPECT_EQ(terms[0].gpus, std::vector<std::string>{"GPU-a"});
   EXPECT_EQ(terms[1].gpus, std::vector<std::string>{"GPU-a"});
   // A pod that nobody changed is as it is now.
-  const auto same = TermsOf({}, {{"lab/web", now.dump()}, {"broken", "{"}});
+  const auto same = TermsOf({}, {{"lab/web", now.dump()}, {"broken", "{"}}, "node");
   ASSERT_EQ(same.size(), 1u);
   EXPECT_EQ(same[0].team, "r/v");
   EXPECT_FALSE(same[0].from);
+}
+
+// Daemons that write into one database each have pods of their own.
+TEST(Terms, OfPodsOfOneNameOnTwoNodesAreApart) {
+  const auto on = [](double request, const std::string& gpu) {
+    return json{{"request", request}, {"gpus", {gpu}}};
+  };
+  const auto of = [](Change change, const std::string& node) {
+    change.node = node;
+    return change;
+  };
+  const json a = on(50, "GPU-a"), b = on(20, "GPU-b");
+  std::vector<Change> changes = {of(Changed(300, "delete", "train", b, nullptr), "n2"),
+                                 of(Changed(200, "create", "train", nullptr, b), "n2"),
+                                 of(Changed(100, "create", "train", nullptr, a), "n1")};
+  const auto terms = TermsOf(changes, {{"train", a.dump()}}, "n1");
+  ASSERT_EQ(terms.size(), 2u);
+  EXPECT_EQ(terms[0].request, 500'000);
+  EXPECT_EQ(terms[0].from, At(100));
+  EXPECT_FALSE(terms[0].to);
+  EXPECT_TRUE(terms[0].present);
+  EXPECT_EQ(terms[1].from, At(200));
+  EXPECT_EQ(terms[1].to, At(300));
+  EXPECT_EQ(terms[1].request, 200'000);
+  // Asked on the other node: there is none there now, and of n1's pod it is not known until when.
+  const auto there = TermsOf(changes, {}, "n2");
+  EXPECT_FALSE(there[0].present);
+  EXPECT_EQ(there[1].to, At(300));
+  // A node that was renamed has its pod's GPUs.
+  changes.insert(changes.begin(), of(Changed(400, "delete", "train", a, nullptr), "n1-new"));
+  const auto renamed = TermsOf(changes, {}, "n1-new");
+  ASSERT_EQ(renamed.size(), 2u);
+  EXPECT_EQ(renamed[0].to, At(400));
+  const auto now = TermsOf({changes.back()}, {{"train", a.dump()}}, "n1-new");
+  ASSERT_EQ(now.size(), 1u);
+  EXPECT_TRUE(now[0].present);
 }
 
 // Whichever is written down first.
@@ -579,7 +615,7 @@ TEST(Terms, AnEntryOfAFileAndItsMakingAreOne) {
     listed.who = made.who = kConfiguration;
     std::vector<Change> changes = {Changed(300, "delete", "web", pod, nullptr), listed, made};
     if (entry_first) std::swap(changes[1], changes[2]);
-    const auto terms = TermsOf(changes, {});
+    const auto terms = TermsOf(changes, {}, "node");
     ASSERT_EQ(terms.size(), 1u) << entry_first;
     EXPECT_EQ(terms[0].from, At(100));
     EXPECT_EQ(terms[0].to, At(300));
