@@ -1,33 +1,11 @@
 #include "backend/accounts.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 
 #include "base/hash.h"
 
 namespace baton::backend {
 namespace {
-
-// So many pods between two looks at the sockets.
-constexpr size_t kPodsOfUsageAtOnce = 64;
-
-// Clients say most of these numbers, and may say anything. The ledger refuses a batch with one
-// above 2^60, and no sum of its reports may pass 2^63: nobody's claim may stop the books of others.
-// Nine years in nanoseconds.
-constexpr uint64_t kClaimMax = uint64_t{1} << 58;
-
-int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min(value, kClaimMax)); }
-
-int64_t Joules(const EnergyAccount& energy) { return static_cast<int64_t>(energy.joules); }
-
-// What a pod says that it has of a GPU, as far as it can be true. A terabyte where the GPU's own
-// size is not known.
-uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu) {
-  return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
-}
-
-// So long a departed pod waits for the reading that has its last energy.
-constexpr Duration kEnergyPatience = std::chrono::seconds(15);
 
 // What a client may say of the time before this daemon first saw it.
 constexpr Duration kBefore = std::chrono::seconds(10);
@@ -53,28 +31,14 @@ uint64_t Advance(uint64_t& last, uint64_t now, uint64_t& total) {
   return more;
 }
 
-// Whether the GPUs' counters were read since it departed, or will not be.
-bool EnergyIsKnown(const Gpus& gpus, const DepartedPod& pod, Instant now) {
-  return now - pod.at > kEnergyPatience ||
-         std::all_of(pod.gpus.begin(), pod.gpus.end(), [&](const std::string& uuid) {
-           const Gpu* gpu = gpus.Find(uuid);
-           return gpu == nullptr || gpu->energy.at == Instant{} || gpu->energy.at > pod.at;
-         });
-}
-
 }  // namespace
 
-Accounts::Accounts(boost::asio::io_context& io, const config::Options& options, PodsFile& pods,
-                   UsageBook& usage, const Gpus& gpus, const ClientTable& clients)
-    : io_(io),
-      options_(options),
-      file_(pods),
-      pods_(pods.pods()),
-      usage_(usage),
-      gpus_(gpus),
-      clients_(clients) {}
+uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu) {
+  return std::min(bytes, gpu.memory_bytes != 0 ? gpu.memory_bytes : uint64_t{1} << 40);
+}
 
-Accounts::~Accounts() { *alive_ = false; }
+Accounts::Accounts(const config::Options& options, Pods& pods, UsageBook& usage)
+    : options_(options), pods_(pods), usage_(usage) {}
 
 UsageEntry* Accounts::Of(const Gpu& gpu, PodId pod) const { return usage_.Find(pod, gpu.key, 0); }
 
@@ -292,35 +256,6 @@ void Accounts::SetMemory(Lane& lane, uint64_t bytes) {
   }
 }
 
-void Accounts::AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
-                          const std::vector<std::string>& gpus) {
-  for (const std::string& uuid : gpus) {
-    const UsageEntry* account = usage_.Find(id, HashOf(uuid), 0);
-    if (account == nullptr) continue;
-    ledger::Sample sample{id.value, uuid, owner, {}, 0};
-    if (Gpu* gpu = gpus_.Find(uuid)) {
-      if (gpu->allocations.contains(id)) ChargeAllocated(*gpu, MonotonicNow());
-      if (auto on = gpu->pods.find(id); on != gpu->pods.end()) {
-        TallyMemory(*gpu, id, on->second, MonotonicNow());
-        sample.memory_peak_mib = Signed(on->second.memory_peak >> 20);
-        on->second.memory_peak = Believed(on->second.memory, gpu->info);
-      }
-    }
-    const Usage& usage = account->usage;
-    sample.total = {Signed(usage.held_ns),
-                    Signed(usage.busy_ns),
-                    Signed(usage.waited_ns),
-                    Signed(usage.unmanaged_ns),
-                    Signed(account->memory_mib_ms),
-                    Signed(usage.launches),
-                    Signed(usage.grants),
-                    Signed(usage.revocations),
-                    Joules(usage_.EnergyOf(id, HashOf(uuid))),
-                    Signed(usage_.Uncontended(id, HashOf(uuid)))};
-    batch.samples.push_back(std::move(sample));
-  }
-}
-
 std::vector<PodId> Accounts::DepartedSince(const Gpu& gpu, Instant since) const {
   std::vector<PodId> departed;
   for (const auto& [id, pod] : pods_.departed()) {
@@ -329,74 +264,6 @@ std::vector<PodId> Accounts::DepartedSince(const Gpu& gpu, Instant since) const 
     if (Of(gpu, id) != nullptr) departed.push_back(id);
   }
   return departed;
-}
-
-void Accounts::Begin(Work& work) {
-  const Instant now = MonotonicNow();
-  // Those that nobody can charge any more; before the living, of whom one may depart meanwhile.
-  for (const auto& [id, pod] : pods_.departed()) {
-    if (!clients_.Leaves(id) && EnergyIsKnown(gpus_, pod, now)) work.final.push_back(id);
-    AddSamples(work.batch, id, pod.owner, pod.gpus);
-  }
-}
-
-bool Accounts::GoOn(Work& work, size_t most) {
-  auto at = pods_.all().upper_bound(work.after);
-  for (size_t i = 0; i < most && at != pods_.all().end(); ++i, ++at) {
-    work.after = at->first;
-    if (!at->second.throw_away) {
-      AddSamples(work.batch, work.after, at->second.owner(), at->second.Accounted());
-    }
-  }
-  if (at != pods_.all().end()) return false;
-  const Instant now = MonotonicNow();
-  for (Gpu* gpu : gpus_.all()) {
-    if (gpu->throw_away || !gpu->present) continue;
-    // Up to now: a batch has no more idle time than it is long.
-    if (!Enforces(options_)) TallyIdle(*gpu, now);
-    const Duration idle = IdleNow(*gpu, now);
-    work.batch.gpus.push_back({gpu->info.uuid, gpu->info.name,
-                               std::min(gpu->info.memory_bytes, kClaimMax), idle - gpu->idle_told,
-                               Joules(usage_.EnergyOf(PodId{}, gpu->key))});
-    gpu->idle_told = idle;
-  }
-  work.batch.to = ledger::WallNow();
-  for (const PodId id : work.final) told_.emplace(id, work.batch.to);
-  return true;
-}
-
-void Accounts::Snapshot(std::function<void(ledger::Batch)> done) {
-  auto work = std::make_shared<Work>();
-  Begin(*work);
-  auto step = std::make_shared<std::function<void()>>();
-  *step = [this, alive = alive_, work, done = std::move(done), weak = std::weak_ptr(step)] {
-    if (!*alive) return;
-    if (GoOn(*work, kPodsOfUsageAtOnce)) return done(std::move(work->batch));
-    boost::asio::post(io_, [step = weak.lock()] { (*step)(); });
-  };
-  (*step)();
-}
-
-ledger::Batch Accounts::SnapshotNow() {
-  Work work;
-  Begin(work);
-  GoOn(work, SIZE_MAX);
-  return std::move(work.batch);
-}
-
-void Accounts::Booked(ledger::WallTime to) {
-  bool changed = false;
-  for (auto it = told_.begin(); it != told_.end();) {
-    if (it->second > to) {
-      ++it;
-      continue;
-    }
-    pods_.Forget(it->first);
-    usage_.Drop(it->first, 0);
-    it = told_.erase(it);
-    changed = true;
-  }
-  if (changed) file_.Save();
 }
 
 }  // namespace baton::backend

@@ -1,5 +1,6 @@
 // What pods use of GPUs: held time as tokens are charged, counters as clients report them, memory
-// over time; and what is told of it, to people (series, timelines) and to the books (snapshots).
+// over time; and what people are told of it (series, timelines). What the books are told is made of
+// it by Snapshots (backend/snapshots.h).
 //
 //   tokens' charges, clients' reports ──▶ usage book (mapped) ──▶ snapshots: the ledger's batches
 //                                     └─▶ series and timelines ──▶ status and page
@@ -10,28 +11,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "backend/client_table.h"
 #include "backend/gpus.h"
 #include "backend/pods.h"
-#include "backend/pods_file.h"
 #include "backend/usage_book.h"
 #include "config/options.h"
-#include "ledger/ledger.h"
 #include "wire/messages.h"
 
 namespace baton::backend {
 
+// What a pod says that it has of a GPU, as far as it can be true. A terabyte where the GPU's own
+// size is not known.
+uint64_t Believed(uint64_t bytes, const devmgr::GpuInfo& gpu);
+
 class Accounts {
  public:
-  Accounts(boost::asio::io_context& io, const config::Options& options, PodsFile& pods,
-           UsageBook& usage, const Gpus& gpus, const ClientTable& clients);
-  ~Accounts();
+  Accounts(const config::Options& options, Pods& pods, UsageBook& usage);
 
   // The pod's account on the GPU; null when there is none.
   UsageEntry* Of(const Gpu& gpu, PodId pod) const;
@@ -75,42 +72,18 @@ class Accounts {
   // For the series, due every Series::kEvery.
   void Sample(Gpu& gpu);
 
-  // Everything that was used so far, in steps between which the loop serves others. `done` is
-  // called with a batch without source and seq. One at a time.
-  void Snapshot(std::function<void(ledger::Batch)> done);
-  // The same in one go.
-  ledger::Batch SnapshotNow();
-  // A snapshot is in the books: what departed before it can be forgotten.
-  void Booked(ledger::WallTime to);
-  // Without books nobody needs to know of a deleted pod.
-  void KeepDeparted(bool keep) { keep_departed_ = keep; }
-  bool keeps_departed() const { return keep_departed_; }
-
- private:
-  struct Work {
-    ledger::Batch batch;
-    std::vector<PodId> final;  // departed: this is their last use
-    PodId after;
-  };
-  void Begin(Work& work);
-  bool GoOn(Work& work, size_t most);
-  void AddSamples(ledger::Batch& batch, PodId id, const ledger::Owner& owner,
-                  const std::vector<std::string>& gpus);
-  uint64_t HeldNow(const Gpu& gpu, PodId pod, const UsageEntry* account, Instant now) const;
+  // What is charged when somebody looks, up to now: pods without tokens; where no tokens are given
+  // out, idle time; memory over time.
   void ChargeAllocated(Gpu& gpu, Instant now);
   void TallyIdle(Gpu& gpu, Instant now);
   void TallyMemory(const Gpu& gpu, PodId pod, PodOnGpu& on, Instant now);
 
-  boost::asio::io_context& io_;
+ private:
+  uint64_t HeldNow(const Gpu& gpu, PodId pod, const UsageEntry* account, Instant now) const;
+
   const config::Options& options_;
-  PodsFile& file_;
   Pods& pods_;
   UsageBook& usage_;
-  const Gpus& gpus_;
-  const ClientTable& clients_;
-  bool keep_departed_ = false;
-  std::map<PodId, ledger::WallTime> told_;  // departed pods: the snapshot with their last use
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace baton::backend

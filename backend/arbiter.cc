@@ -13,6 +13,28 @@
 #include "base/parse.h"
 
 namespace baton::backend {
+namespace {
+
+// Whether the node may have the GPU. This machine's GPUs are seen, not told of.
+Result<void> CheckOwner(const GpuOwners& owners, const config::Options& options,
+                        node::EventLog& log, const std::string& gpu, const std::string& node) {
+  const std::string* owner = node.empty() ? nullptr : owners.Find(gpu);
+  if (owner == nullptr || *owner == node) return {};
+  const auto& listed = options.zmq.nodes;
+  if (!listed.empty() && listed.count(*owner) == 0) {
+    log.Add(node::EventLog::Level::kInfo, "gpu",
+            fmt::format("{} was of node {}, which is not in [zmq.nodes] any more; it now belongs "
+                        "to node {}",
+                        gpu, *owner, node));
+    return {};
+  }
+  return Fail(
+      ErrorCode::kExists,
+      fmt::format("{} belongs to node {}; if it was put into node {}, say: baton release {}", gpu,
+                  *owner, node, gpu));
+}
+
+}  // namespace
 
 Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, PodsFile& file,
                  Vgpus& vgpus, UsageBook& usage, node::EventLog& log)
@@ -26,11 +48,13 @@ Arbiter::Arbiter(boost::asio::io_context& io, const config::Options& options, Po
       owners_(options.server.state_dir + "/gpu-nodes.json"),
       clients_(usage),
       file_(file),
-      accounts_(io, options, file_, usage, gpus_, clients_),
+      accounts_(options, pods_, usage),
+      snapshots_(io, options, file_, usage, gpus_, clients_, accounts_),
       tokens_(io, options, pods_, gpus_, clients_, accounts_, log),
       room_(options, pods_, tokens_, log),
       shares_(io, pods_, gpus_, usage, tokens_),
-      lifecycle_(options, gpus_, vgpus, file_, usage, accounts_, clients_, tokens_, shares_, log),
+      lifecycle_(options, gpus_, vgpus, file_, usage, accounts_, snapshots_, clients_, tokens_,
+                 shares_, log),
       sessions_(options, pods_, gpus_, clients_, accounts_, tokens_, room_, lifecycle_, log),
       unmanaged_(pods_, gpus_, vgpus, accounts_, log),
       kernel_caps_(options.kernel_caps, pods_, gpus_, log),
@@ -56,24 +80,6 @@ Result<void> Arbiter::ReadOwners() {
   return {};
 }
 
-// This machine's GPUs are seen, not told of.
-Result<void> Arbiter::CheckOwner(const std::string& gpu, const std::string& node) {
-  const std::string* owner = node.empty() ? nullptr : owners_.Find(gpu);
-  if (owner == nullptr || *owner == node) return {};
-  const auto& listed = options_.zmq.nodes;
-  if (!listed.empty() && listed.count(*owner) == 0) {
-    log_.Add(node::EventLog::Level::kInfo, "gpu",
-             fmt::format("{} was of node {}, which is not in [zmq.nodes] any more; it now belongs "
-                         "to node {}",
-                         gpu, *owner, node));
-    return {};
-  }
-  return Fail(
-      ErrorCode::kExists,
-      fmt::format("{} belongs to node {}; if it was put into node {}, say: baton release {}", gpu,
-                  *owner, node, gpu));
-}
-
 Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& node,
                              bool throw_away) {
   if (Gpu* known = gpus_.Find(info.uuid)) {
@@ -92,7 +98,7 @@ Result<void> Arbiter::AddGpu(const devmgr::GpuInfo& info, const std::string& nod
     return {};
   }
   if (!throw_away) {
-    if (auto ok = CheckOwner(info.uuid, node); !ok) return ok;
+    if (auto ok = CheckOwner(owners_, options_, log_, info.uuid, node); !ok) return ok;
   }
   HolderFile file;
   // Of another machine's processes its relay knows (NodeCheck), not this machine's boot.

@@ -27,6 +27,7 @@
 #include "backend/pods_file.h"
 #include "backend/room.h"
 #include "backend/sessions.h"
+#include "backend/snapshots.h"
 #include "backend/tokens.h"
 #include "backend/unmanaged.h"
 #include "backend/vgpus.h"
@@ -77,6 +78,7 @@ class Arbiter {
   PodShares& shares() { return shares_; }
   Accounts& accounts() { return accounts_; }
   const Accounts& accounts() const { return accounts_; }
+  Snapshots& snapshots() { return snapshots_; }
 
   const std::map<std::string, std::unique_ptr<Gpu>>& gpus() const { return gpus_.by_uuid(); }
   // The GPUs of a node ("*": all), in the order they were reported.
@@ -99,8 +101,6 @@ class Arbiter {
   void Store();
 
  private:
-  // Whether the node may have the GPU.
-  Result<void> CheckOwner(const std::string& gpu, const std::string& node);
   void Sample();
 
   boost::asio::io_context& io_;
@@ -116,6 +116,7 @@ class Arbiter {
   ClientTable clients_;
   PodsFile& file_;
   Accounts accounts_;
+  Snapshots snapshots_;
   Tokens tokens_;
   Room room_;
   PodShares shares_;

@@ -135,6 +135,7 @@ Books::Books(boost::asio::io_context& io, const config::Options& options, Arbite
 
 Books::~Books() {
   *alive_ = false;
+  arbiter_.snapshots().OnOwnerChange(nullptr);
   arbiter_.shares().SetTeamPolicy(nullptr);
 }
 
@@ -219,12 +220,12 @@ void Books::UseTeams() {
 }
 
 Result<void> Books::Start() {
-  arbiter_.accounts().KeepDeparted(true);
+  arbiter_.snapshots().KeepDeparted(true);
   auto started =
       ledger::LedgerWriter::Start(LedgerOptionsFrom(options_), !options_.upstream.connect.empty());
   if (!started) return tl::unexpected(started.error());
   writer_ = std::move(*started);
-  beginning_ = arbiter_.accounts().SnapshotNow();
+  beginning_ = arbiter_.snapshots().MakeNow();
   RecordSettings();
   Tick();
   return {};
@@ -234,7 +235,7 @@ void Books::Stop() {
   timer_.cancel();
   if (writer_ == nullptr) return;
   if (ready_) {
-    ledger::Batch batch = arbiter_.accounts().SnapshotNow();
+    ledger::Batch batch = arbiter_.snapshots().MakeNow();
     batch.source = source_;
     batch.node = config::NodeName(options_);
     batch.seq = ++seq_;
@@ -294,13 +295,20 @@ void Books::TakeSnapshot() {
         beginning_ = {};
         StartAbove(last->seq);  // an upstream may have said more
         ready_ = true;
+        arbiter_.snapshots().OnOwnerChange([this](ledger::Batch batch) {
+          if (!*alive_) return;
+          batch.source = source_;
+          batch.node = config::NodeName(options_);
+          batch.seq = ++seq_;
+          Put(std::move(batch), [](const Result<bool>&) {});
+        });
         arbiter_.pods().StartAbove(last->largest_pod);
         TakeSnapshot();
       });
     });
     return;
   }
-  arbiter_.accounts().Snapshot([this, alive = alive_](ledger::Batch batch) {
+  arbiter_.snapshots().Make([this, alive = alive_](ledger::Batch batch) {
     if (!*alive) return;
     snapping_ = false;
     batch.source = source_;
@@ -308,7 +316,7 @@ void Books::TakeSnapshot() {
     batch.seq = ++seq_;
     const ledger::WallTime to = batch.to;
     Put(std::move(batch), [this, to](Result<bool> booked) {
-      if (booked) arbiter_.accounts().Booked(to);
+      if (booked) arbiter_.snapshots().Booked(to);
     });
   });
 }

@@ -34,8 +34,8 @@ Result<void> CheckName(const std::string& name) {
 
 PodLifecycle::PodLifecycle(const config::Options& options, const Gpus& gpus, Vgpus& vgpus,
                            PodsFile& file, UsageBook& usage, Accounts& accounts,
-                           ClientTable& clients, Tokens& tokens, PodShares& shares,
-                           node::EventLog& log)
+                           Snapshots& snapshots, ClientTable& clients, Tokens& tokens,
+                           PodShares& shares, node::EventLog& log)
     : options_(options),
       gpus_(gpus),
       vgpus_(vgpus),
@@ -43,6 +43,7 @@ PodLifecycle::PodLifecycle(const config::Options& options, const Gpus& gpus, Vgp
       pods_(file.pods()),
       usage_(usage),
       accounts_(accounts),
+      snapshots_(snapshots),
       clients_(clients),
       tokens_(tokens),
       shares_(shares),
@@ -282,7 +283,7 @@ void PodLifecycle::Drop(Pod& pod) {
   const Pod left = pod;
   const PodId id = pod.id;
   // Its ticket is void from here on.
-  pods_.Remove(id, accounts_.keeps_departed() && !left.throw_away);
+  pods_.Remove(id, snapshots_.keeps_departed() && !left.throw_away);
   vgpus_.Remove(left);
   const bool has_clients = clients_.OfPod(id) != 0;
   counted_ = counted_ && !has_clients;
@@ -449,6 +450,7 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
     // The GPU's daemon is told; programs that run keep what they began with.
     maker_->Create(JobsFor(pod), [](Result<std::vector<std::string>>) {});
   }
+  if (asked.team != pod.team) snapshots_.OwnerChanges(pod);
   pod.team = asked.team;
   for (const std::string& uuid : pod.gpus) {
     if (Gpu* gpu = gpus_.Find(uuid)) {
@@ -529,6 +531,9 @@ void PodLifecycle::ApplyConfiguredPods(const std::vector<config::ConfiguredPod>&
             fmt::format("[[pod]] {}: ticket, GPUs and mode cannot change while the pod exists; "
                         "remove it from the file, reload, and put it back",
                         asked.name));
+      }
+      if (asked.user != pod->user || asked.name_space != pod->name_space) {
+        snapshots_.OwnerChanges(*pod);
       }
       pod->user = asked.user;
       pod->name_space = asked.name_space;

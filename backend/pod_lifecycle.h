@@ -19,6 +19,7 @@
 #include "backend/gpus.h"
 #include "backend/pod_shares.h"
 #include "backend/pods_file.h"
+#include "backend/snapshots.h"
 #include "backend/tokens.h"
 #include "backend/vgpus.h"
 #include "config/options.h"
@@ -29,8 +30,8 @@ namespace baton::backend {
 class PodLifecycle {
  public:
   PodLifecycle(const config::Options& options, const Gpus& gpus, Vgpus& vgpus, PodsFile& file,
-               UsageBook& usage, Accounts& accounts, ClientTable& clients, Tokens& tokens,
-               PodShares& shares, node::EventLog& log);
+               UsageBook& usage, Accounts& accounts, Snapshots& snapshots, ClientTable& clients,
+               Tokens& tokens, PodShares& shares, node::EventLog& log);
   ~PodLifecycle() { *alive_ = false; }
 
   // All keep the file up to date. Where a mode's driver has work to do, `done` is called
@@ -104,6 +105,7 @@ class PodLifecycle {
   Pods& pods_;
   UsageBook& usage_;
   Accounts& accounts_;
+  Snapshots& snapshots_;
   ClientTable& clients_;
   Tokens& tokens_;
   PodShares& shares_;

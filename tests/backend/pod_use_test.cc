@@ -8,11 +8,8 @@
 
 #include <thread>
 
-#include "backend/client_table.h"
-#include "backend/pods_file.h"
 #include "base/hash.h"
 #include "devmgr/machine/nvml_api.h"
-#include "tests/backend/memory_disk.h"
 
 namespace baton::backend {
 namespace {
@@ -69,13 +66,10 @@ class AddUseTest : public testing::Test {
 
   boost::asio::io_context io_;
   config::Options options_;
-  node::EventLog log_;
   Pods pods_;
-  PodsFile file_{std::make_shared<MemoryDisk>(), pods_, log_};
   UsageBook usage_;
   Gpus gpus_;
-  ClientTable clients_{usage_};
-  Accounts accounts_{io_, options_, file_, usage_, gpus_, clients_};
+  Accounts accounts_{options_, pods_, usage_};
   Gpu* gpu_ = nullptr;
   const Instant now_ = MonotonicNow();
 };
