@@ -54,6 +54,10 @@ ledger::Settings SettingsOf(const config::Options& options, const teams::Teams* 
   set("config", "scheduler", {{"overcommit", part(options.overcommit)}});
   set("config", "memory",
       {{"default_cap", part(options.default_cap)}, {"reserve_mib", options.memory_reserve_mib}});
+  set("config", "ledger",
+      {{"currency", options.ledger.currency},
+       {"energy_price", options.ledger.energy_price},
+       {"carbon_g_per_kwh", options.ledger.carbon_g_per_kwh}});
   for (const auto& [model, prices] : options.ledger.prices) {
     json dated = json::array();
     for (const ledger::DatedPrice& price : prices.dated()) {

@@ -74,8 +74,10 @@ Result<void> Ledger::RecordSettings(const Change& by, const Settings& settings) 
       change.was = in(known, key);
       change.is = in(now, key);
       if (change.was == change.is) continue;
-      // What a ledger begins with is nobody's change.
-      if (!known.empty()) Write(*database_, change);
+      // What a ledger begins with is nobody's change, nor what a daemon of an earlier version did
+      // not write down: "config" always has a value.
+      const bool begins = known.empty() || (key.first == "config" && change.was.empty());
+      if (!begins) Write(*database_, change);
       const std::string_view kind = key.first, object = key.second, value = change.is;
       database_->Run("DELETE FROM settings WHERE node = $1 AND kind = $2 AND object = $3",
                      {std::string_view(node), kind, object});

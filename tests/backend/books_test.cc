@@ -314,12 +314,16 @@ TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
   EXPECT_EQ(change("[[team]]\nname = \"early/bird\"\n", 2), "weight 1");
   EXPECT_EQ(change("limit = 2.5\n[[team]]\nname = \"early/bird\"\n", 3), "limit 2.5");
   EXPECT_EQ(change("[[team]]\nname = \"early/bird\"\n", 4), "limit was 2.5");
-  // The price is of the next daemon.
+  // Prices are of the next daemon, and so is all that gives the past another cost.
   EXPECT_EQ(daemon_.Stop(), 0);
-  configure("3.5");
+  configure("3.5}\ncurrency = \"USD\"\nenergy_price = 0.3\nweights = {\"\" = 1");
   Start();
-  ASSERT_TRUE(Eventually([&] { return log().value("rows", json::array()).size() >= 9; })) << log();
+  ASSERT_TRUE(Eventually([&] { return log().value("rows", json::array()).size() >= 11; })) << log();
   const json newest = log().at("rows");
+  EXPECT_TRUE(std::any_of(newest.begin(), newest.end(), [](const json& row) {
+    return row.at("kind") == "config" && row.at("object") == "ledger" &&
+           row.at("change") == "currency EUR -> USD, energy_price 0.0 -> 0.3";
+  })) << newest;
   EXPECT_TRUE(std::any_of(newest.begin(), newest.end(), [](const json& row) {
     return row.at("kind") == "price" && row.at("was").value("price", 0.0) == 2.5 &&
            row.at("is").value("price", 0.0) == 3.5;

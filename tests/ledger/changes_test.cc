@@ -138,6 +138,13 @@ TEST_P(LedgerTest, OfSettingsOnlyWhatIsNotAsItWasIsAChange) {
   EXPECT_EQ(found["price "], WasAndIs(R"({"price":2})", ""));
   ASSERT_TRUE(ledger->RecordSettings(by, settings));
   EXPECT_EQ(ledger->Changes(kEver)->size(), 3u);
+  // What an earlier version did not write down was not changed by the update.
+  settings[{"config", "ledger"}] = R"({"currency":"EUR"})";
+  ASSERT_TRUE(ledger->RecordSettings(by, settings));
+  EXPECT_EQ(ledger->Changes(kEver)->size(), 3u);
+  settings[{"config", "ledger"}] = R"({"currency":"USD"})";
+  ASSERT_TRUE(ledger->RecordSettings(by, settings));
+  EXPECT_EQ(ledger->Changes(kEver)->size(), 4u);
 }
 
 TEST_P(LedgerTest, TheOldestChangesGoFirst) {
