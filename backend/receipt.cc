@@ -100,8 +100,8 @@ Result<ReportAnswer> AskReceipt(const std::map<std::string, std::string>& field,
       if (!whole) return tl::unexpected(whole.error());
       const auto history = ledger.Steps(question);
       if (!history) return tl::unexpected(history.error());
-      receipt =
-          ledger::ReceiptJson(question, *uses, *whole, *history, terms, prices, currency, factors);
+      receipt = ledger::ReceiptJson(question, *uses, *whole, *history, terms, prices, currency,
+                                    factors, !field.at("to").empty());
       if (receipt || receipt.error().code != ErrorCode::kUnavailable) break;
     }
     if (!receipt) return receipt;

@@ -162,6 +162,7 @@ class Reckoning {
     for (size_t i = 0; i < history.gpus.size(); ++i) gpus_[history.gpus[i].uuid] = i;
     FindSeats();
     for (const Term& term : terms) Place(term);
+    FindUnrecorded();
     SetBounds();
   }
 
@@ -209,9 +210,15 @@ class Reckoning {
            term.to.value_or(history_.window.to) > history_.window.from;
   }
 
-  // After Lines().
-  std::vector<std::string> Notes() const {
+  // After Lines(). `ends`: somebody said when the window ends, so it is not just up to now.
+  std::vector<std::string> Notes(bool ends) const {
     std::vector<std::string> notes;
+    if (ends && unrecorded_) {
+      notes.push_back(fmt::format(
+          "Not all of this time is recorded yet: what was used after {} is missing. A receipt that "
+          "is made later has it.",
+          FormatTime(*unrecorded_, question_.zone)));
+    }
     for (const std::string& pod : unasked_) {
       notes.push_back(fmt::format(
           "For some of the time nothing is known of what {} asked for, so nothing of it counts as "
@@ -275,6 +282,21 @@ class Reckoning {
         put(SeatAt(term.pod, term.name, term.team, gpu->second));
       } else if (Counts(term)) {
         nowhere_.insert(term.pod);
+      }
+    }
+  }
+
+  // From when on something is missing of pods that were there longer than is recorded.
+  void FindUnrecorded() {
+    for (const Seat& seat : seats_) {
+      if (!seat.asked) continue;
+      const WallTime recorded =
+          std::max(history_.window.from, history_.gpus[seat.gpu].booked_until);
+      for (const Term& term : seat.terms) {
+        if (!term.to && !term.present) continue;  // nobody knows how long it was there
+        const WallTime to = std::min(term.to.value_or(history_.window.to), history_.window.to);
+        if (to <= recorded || term.from.value_or(recorded) >= to) continue;
+        unrecorded_ = std::min(unrecorded_.value_or(recorded), recorded);
       }
     }
   }
@@ -359,6 +381,7 @@ class Reckoning {
   std::vector<size_t> seat_of_account_;
   std::vector<size_t> with_terms_;  // seats that have any in the window
   std::set<std::string> unasked_, nowhere_;
+  std::optional<WallTime> unrecorded_;
 };
 
 double HoursOf(Int128 ns) { return static_cast<double>(ns) / 3600e9; }
@@ -428,7 +451,7 @@ bool Agree(const Uses& uses, const Uses& whole, const History& history) {
 Result<json> ReceiptJson(const Question& question, const Uses& uses, const Uses& whole,
                          const History& history, const std::vector<Term>& terms,
                          const Prices& prices, const std::string& currency,
-                         const EnergyFactors& factors) {
+                         const EnergyFactors& factors, bool ends) {
   Reckoning reckoning(question, history, terms);
   const std::map<Key, Guarantee> lines = reckoning.Lines();
   if (lines.size() > kReceiptLinesMax) {
@@ -481,7 +504,7 @@ Result<json> ReceiptJson(const Question& question, const Uses& uses, const Uses&
       ++unlisted;
     }
   }
-  std::vector<std::string> notes = reckoning.Notes();
+  std::vector<std::string> notes = reckoning.Notes(ends);
   if (unlisted > 0) {
     notes.push_back(fmt::format(
         "{} more times in which pods asked for something else are not listed; baton log has them.",

@@ -40,11 +40,12 @@ inline constexpr size_t kReceiptTermsMax = 2'000;
 // `question`: of one pod or one team, by one of day, month, pod and gpu. `uses`: its answer.
 // `whole`: the same by total. `history`: the same step by step. `terms`: those of all pods, by pod
 // and time. kUnavailable: the three are of different states of the ledger, as something was
-// recorded in between: ask again. kInvalid: more than kReceiptLinesMax lines.
+// recorded in between: ask again. kInvalid: more than kReceiptLinesMax lines. `ends`: the window
+// ends where somebody said, not now: where less is recorded than that, a note says so.
 Result<nlohmann::json> ReceiptJson(const Question& question, const Uses& uses, const Uses& whole,
                                    const History& history, const std::vector<Term>& terms,
                                    const Prices& prices, const std::string& currency,
-                                   const EnergyFactors& factors = {});
+                                   const EnergyFactors& factors = {}, bool ends = false);
 
 }  // namespace baton::ledger
 

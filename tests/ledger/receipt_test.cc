@@ -432,6 +432,33 @@ TEST_P(Receipts, OfAPodThatUsedNothingSayTheCurrency) {
   EXPECT_EQ(receipt.value("currency", ""), "EUR");
 }
 
+// Whoever bills by a month that is not over, or whose last batch has not come, is told.
+TEST_P(Receipts, SayWhereNotAllOfTheTimeIsRecordedYet) {
+  const auto ledger = Open();
+  Node node(*ledger, At(0), {"GPU-a"});
+  node.Own(1, "train", "research");
+  for (int hour = 0; hour < 6; ++hour) node.Pass(hours(1), {{{1, "GPU-a"}, {.held = 0.5}}});
+  const auto notes = [&](std::optional<WallTime> gone, WallTime to, bool ends) {
+    const Question question = OfPod("train", At(0), to);
+    Question whole = question;
+    whole.by = {By::kTotal};
+    return ReceiptJson(
+               question, *ledger->Query(question), *ledger->Query(whole), *ledger->Steps(question),
+               {Asks("train", "research", 0.3, {"GPU-a"}, At(0), gone)}, {}, "EUR", {}, ends)
+        ->at("notes");
+  };
+  const json missing = notes({}, At(8 * 3600), true);
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_NE(missing[0].get<std::string>().find("after " + FormatTime(At(6 * 3600)) + " is missing"),
+            std::string::npos)
+      << missing;
+  EXPECT_EQ(notes(At(7 * 3600), At(8 * 3600), true), missing) << "it was deleted after that";
+  EXPECT_TRUE(notes({}, At(8 * 3600), false).empty()) << "up to now";
+  EXPECT_TRUE(notes({}, At(6 * 3600), true).empty());
+  EXPECT_EQ(notes(At(5 * 3600), At(8 * 3600), true).dump().find("missing"), std::string::npos)
+      << "it was gone before that";
+}
+
 // A user may call a pod "x/train", which is not pod train of namespace x.
 TEST_P(Receipts, OfAPodHaveNothingOfOneWhoseNameEndsAlike) {
   const auto ledger = Open();
