@@ -438,6 +438,20 @@ void WithoutNone(json& team) {
   for (const char* of_budget : {"budget", "budget_period_s", "over_budget"}) team.erase(of_budget);
 }
 
+// Prices with dates as people write them: "2.5, 3.0 from 2027-01-01T00:00:00Z".
+json PricesInWords(const json& price) {
+  const auto dated = price.is_object() ? price.find("prices") : price.end();
+  if (dated == price.end() || !dated->is_array()) return price;
+  std::string words;
+  for (const json& one : *dated) {
+    if (!one.is_object()) return price;
+    const std::string from = one.value("from", "");
+    words += (words.empty() ? "" : ", ") + one.value("price", json()).dump();
+    if (from != ledger::FormatTime({})) words += " from " + from;
+  }
+  return {{"price", words}};
+}
+
 Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
   const auto window = WindowOf(field, "7d");
   if (!window) return tl::unexpected(window.error());
@@ -467,15 +481,17 @@ Result<ReportAnswer> AskLog(const Fields& field, const ReportView&) {
         WithoutNone(was);
         WithoutNone(is);
       }
-      rows.push_back({{"at", ledger::FormatTime(change.at)},
-                      {"node", change.node},
-                      {"who", change.who},
-                      {"action", change.action},
-                      {"kind", change.kind},
-                      {"object", change.object},
-                      {"change", ChangeText(was, is)},
-                      {"was", was},
-                      {"is", is}});
+      rows.push_back(
+          {{"at", ledger::FormatTime(change.at)},
+           {"node", change.node},
+           {"who", change.who},
+           {"action", change.action},
+           {"kind", change.kind},
+           {"object", change.object},
+           {"change", change.kind == "price" ? ChangeText(PricesInWords(was), PricesInWords(is))
+                                             : ChangeText(was, is)},
+           {"was", was},
+           {"is", is}});
     }
     return json{{"from", ledger::FormatTime(window.from)},
                 {"to", ledger::FormatTime(window.to)},

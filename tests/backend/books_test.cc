@@ -328,6 +328,13 @@ TEST_F(KeptBooks, WhatWasChangedIsWrittenDownWithWhoAndFromWhatToWhat) {
     return row.at("kind") == "price" && row.at("was").value("price", 0.0) == 2.5 &&
            row.at("is").value("price", 0.0) == 3.5;
   })) << newest;
+  EXPECT_EQ(daemon_.Stop(), 0);
+  configure("[{price = 3.5}, {from = \"2099-01-01\", price = 4}]");
+  Start();
+  EXPECT_TRUE(Eventually([&] {
+    return log().dump().find("\"price 3.5 -> 3.5, 4.0 from 2099-01-01T00:00:00Z\"") !=
+           std::string::npos;
+  })) << log();
 }
 
 TEST_F(KeptBooks, ATeamOverItsBudgetLosesPriorityOrTakesNoNewPods) {
