@@ -163,7 +163,8 @@ int PrintUse(const json& answer, Format format) {
     }
     for (size_t i = 0; i < keys.size(); ++i) {
       // For people as the page calls them; the word for programs stays.
-      if (keys[i].empty()) keys[i] = people ? "(no " + by[i] + ")" : "(none)";
+      if (!keys[i].empty()) continue;
+      keys[i] = !people ? "(none)" : by[i] == "total" ? "(all)" : "(no " + by[i] + ")";
     }
     if (teams) keys.push_back(row.value("team", ""));
     rows.push_back({std::move(keys), row});
@@ -458,7 +459,7 @@ const ReportCommand kReport{
   baton report --by day --from 2026-11-01 --to 2026-12-01 --format csv > november.csv
   baton report --team research --by day,user --last 7d
   baton report --format focus --from 2026-11-01 --to 2026-12-01 > focus.csv
-  baton report --by day,pod --format jsonl >> /lake/gpu-hours.jsonl
+  baton report --by day,pod --from 2026-11-01 --to 2026-11-02 --format jsonl >> gpu-hours.jsonl
   baton report --by month,team --from 2026-01-01 --time-zone Europe/Berlin
 
 held: the pod had the GPU; busy: the GPU worked meanwhile; EFF: busy of held, "-" where nobody

@@ -230,6 +230,11 @@ capacity             2.250                                         4.50
 )");
 }
 
+TEST(Report, ForPeopleTheRowOfTheTotalIsOfAll) {
+  const std::string printed = Printed({"report", "--by", "total"});
+  EXPECT_NE(printed.find("\n(all) "), std::string::npos) << printed;
+}
+
 TEST(Report, ForPeopleHasAsManyDecimalsAsItsSmallestFigureNeeds) {
   const FakeDaemon daemon([](const json& request) {
     json answer = Books(request);
