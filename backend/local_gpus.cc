@@ -19,6 +19,16 @@ std::vector<devmgr::GpuInfo> LocalGpus(const config::Options& options, devmgr::N
   if (!NamesNvidias(options)) {
     const std::vector<devmgr::GpuInfo> seen = nvml.Gpus();
     gpus.insert(gpus.begin(), seen.begin(), seen.end());
+    return gpus;
+  }
+  const auto unnamed = [](const devmgr::GpuInfo& gpu) {
+    return gpu.by_token() && gpu.name.empty();
+  };
+  if (std::none_of(gpus.begin(), gpus.end(), unnamed)) return gpus;
+  for (const devmgr::GpuInfo& seen : nvml.Gpus()) {
+    for (devmgr::GpuInfo& gpu : gpus) {
+      if (unnamed(gpu) && gpu.uuid == seen.uuid) gpu.name = seen.name;
+    }
   }
   return gpus;
 }

@@ -14,7 +14,8 @@ namespace baton::backend {
 bool ManagesLocalGpus(const config::Options& options);
 // Whether the configuration says which of NVIDIA's are used.
 bool NamesNvidias(const config::Options& options);
-// Those of the configuration, and NVML's where it names none of NVIDIA's.
+// Those of the configuration, and NVML's where it names none of NVIDIA's. One that is configured by
+// its uuid alone has the name that NVML says: prices and weights go by it.
 std::vector<devmgr::GpuInfo> LocalGpus(const config::Options& options, devmgr::Nvml& nvml);
 
 }  // namespace baton::backend

@@ -310,14 +310,18 @@ class Booking {
       }
       gpu.listed = true;
       gpu.idle = sample.idle;
-      const std::string_view model = Stored(sample.model);
-      const auto memory = static_cast<int64_t>(sample.memory_bytes);
+      std::string_view model = Stored(sample.model);
+      auto memory = static_cast<int64_t>(sample.memory_bytes);
       gpu.id = known == rows_.end() ? next_id++ : known->second.id;
       int64_t energy_j = sample.energy_j;
       gpu.energy_j = energy_j;
       if (known != rows_.end()) {
         const GpuRow& row = known->second;
         gpu.listed_before = row.listed;
+        // A daemon that knows its uuid alone (NVML is away) takes its model, and the price of all
+        // its hours, from nobody.
+        if (model.empty()) model = row.model;
+        if (memory == 0) memory = row.memory_bytes;
         // An earlier version says nothing of energy.
         energy_j = std::max(energy_j, row.energy_j);
         gpu.energy_j = energy_j - row.energy_j;

@@ -62,5 +62,28 @@ TEST_P(LedgerTest, EachDayOfManySaysWhatItSaysByItself) {
   }
 }
 
+// A model is of all hours of a GPU, and so is its price.
+TEST_P(LedgerTest, AGpuOfWhichOnlyTheUuidIsSaidKeepsItsModel) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  Begin(*ledger, source, At(0));
+  const auto models = [&] {
+    std::string all;
+    const auto uses = ledger->Query({{At(0), At(3'600)}, {By::kModel}});
+    for (const CapacityRow& row : uses->capacity) all += row.model + ";";
+    return all;
+  };
+  uint64_t seq = 1;
+  for (const char* said : {"model-x", "", "model-y", ""}) {
+    ++seq;
+    Batch batch = MakeBatch(source, seq, At(static_cast<int64_t>(seq) * 10));
+    AddGpu(batch, "GPU-a", Duration(0), said);
+    batch.gpus.back().memory_bytes = *said == 0 ? 0 : 80;
+    Apply(*ledger, batch);
+    EXPECT_EQ(models(), seq < 4 ? "model-x;" : "model-y;") << seq;
+    EXPECT_EQ(ledger->Gpus({At(0), At(3'600)})->at(0).memory_bytes, 80u);
+  }
+}
+
 }  // namespace
 }  // namespace baton::ledger
