@@ -46,8 +46,9 @@ struct Part {
   int64_t BucketAt(const Level& level) const { return Floor((to_ms - 1) / 1000, level.seconds); }
 };
 
-// A GPU is taken to have been there between two batches that are no further apart.
-inline constexpr int64_t kPresenceGapMax_ms = 3'600'000;
+// A GPU is taken to have been there between two batches that are no further apart: an hour, which
+// LedgerOptions::every may be, and a minute, as no batch is made on the dot.
+inline constexpr int64_t kPresenceGapMax_ms = 3'660'000;
 
 // [from, to) in parts of which none crosses the border of a bucket: buckets of 10 s up to an hour,
 // minutes up to a day, hours up to 60 days, days up to 400 days, else one part, so that what was

@@ -143,5 +143,23 @@ TEST_P(LedgerTest, WhatAClockThatWasAheadDroppedIsKeptAgainOnceItIsRight) {
   EXPECT_EQ(Narrow(all->rows[0].use.held_ns), left_ns);
 }
 
+// The longest interval of batches that there is: each comes a moment after it has passed.
+TEST_P(LedgerTest, AGpuIsThereBetweenBatchesOfEachHour) {
+  const auto ledger = Open();
+  const std::string source = NewSource();
+  Begin(*ledger, source, At(0));
+  const int64_t step_ms = 3'600'004;
+  for (int64_t n = 1; n <= 3; ++n) {
+    Batch batch = MakeBatch(source, static_cast<uint64_t>(n) + 1, AtMs(n * step_ms));
+    AddSample(batch, 1, "GPU-a", n * 600 * kSecond);
+    AddGpu(batch, "GPU-a", std::chrono::minutes(20));
+    Apply(*ledger, batch);
+  }
+  const auto uses = ledger->Query({{At(0), At(4 * 3'600)}, {By::kTotal}});
+  ASSERT_TRUE(uses);
+  EXPECT_EQ(Narrow(uses->capacity.at(0).present_ns), 3 * step_ms * 1'000'000);
+  EXPECT_EQ(Narrow(uses->capacity.at(0).idle_ns), 3 * 1'200 * kSecond);
+}
+
 }  // namespace
 }  // namespace baton::ledger
