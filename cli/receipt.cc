@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/parse.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/reading.h"
@@ -195,11 +197,15 @@ int VerifyReceipt(const std::string& path, const std::string& key) {
     said =
         fmt::format("Receipt of {} {}, from {} to {}, issued {} by {}\n", text("kind"),
                     text("name"), text("from"), text("to"), text("issued_at"), text("issued_by"));
-    said += fmt::format("Held {} GPU-hours of {} guaranteed",
-                        Fixed(total.at("held_hours").get<double>(), 3),
-                        Fixed(total.at("guaranteed_hours").get<double>(), 3));
+    // With as many decimals as the receipt has.
+    const auto held = total.at("held_hours").get<double>();
+    const auto guaranteed = total.at("guaranteed_hours").get<double>();
+    const int decimals = std::max(DecimalsFor(held, 3), DecimalsFor(guaranteed, 3));
+    said += fmt::format("Held {} GPU-hours of {} guaranteed", Fixed(held, decimals),
+                        Fixed(guaranteed, decimals));
     if (total.contains("cost")) {
-      said += fmt::format(", cost {} {}", Fixed(total.at("cost").get<double>(), 2),
+      const auto cost = total.at("cost").get<double>();
+      said += fmt::format(", cost {} {}", Fixed(cost, DecimalsFor(cost, 2)),
                           ToPrintable(receipt.value("currency", "")));
     }
   } catch (const json::exception&) {

@@ -94,6 +94,19 @@ Total           18.000     15.367  16.267  15.000   6.250  192.75  40.67
   EXPECT_FALSE(asked.contains("team"));
 }
 
+// As the receipt shows them: seconds of a GPU are no 0.000 hours.
+TEST_F(ReceiptCommand, VerifiesWithAsManyDecimalsAsTheReceiptHas) {
+  json receipt = receipt::SampleReceipt();
+  receipt["total"]["held_hours"] = 0.00042;
+  receipt["total"]["guaranteed_hours"] = 0.0005;
+  receipt["total"]["cost"] = 0.00147;
+  const std::string file = Write("small.json", receipt::Sign(receipt, key_).json);
+  const Outcome outcome = RunBaton({"receipt", "verify", file});
+  EXPECT_NE(outcome.out.find("Held 0.00042 GPU-hours of 0.00050 guaranteed, cost 0.0015 EUR"),
+            std::string::npos)
+      << outcome.out;
+}
+
 // An earlier batond left the currency out where nothing was used.
 TEST_F(ReceiptCommand, VerifiesReceiptsOfNoUse) {
   json receipt = receipt::SampleReceipt();
