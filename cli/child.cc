@@ -90,6 +90,8 @@ Result<int> RunChild(const HeldSignals& signals, const std::vector<std::string>&
   if (pipe2(report, O_CLOEXEC) != 0) {
     return Fail(ErrorCode::kInternal, std::string("pipe: ") + std::strerror(errno));
   }
+  // Whoever starts this may ignore the ends of children: then none would be told here.
+  signal(SIGCHLD, SIG_DFL);
   const pid_t child = fork();
   if (child == 0) {
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);

@@ -87,6 +87,7 @@ int RunDaemon(const DaemonProgram& program, int argc, char** argv, LogFormat& fo
   // Nothing may be left writable for others by an open umask; sockets set their own modes.
   umask(022);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // ignored by who started this, it would tell of no child's end
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error to report, not the end
   RaiseFileLimit();
 

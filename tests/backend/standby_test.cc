@@ -108,5 +108,20 @@ TEST_F(Standby, ASupervisedBatondServesAgainAfterEachKill) {
   EXPECT_EQ(access(Socket().c_str(), F_OK), -1) << "it stopped cleanly";
 }
 
+TEST_F(Standby, ASupervisorThatWasToldToIgnoreTheEndsOfChildrenSeesThem) {
+  daemon_.Stop();
+  DaemonProcess kept(BATOND, folder_ / "batond.toml", folder_ / "kept.log", {"--supervise"});
+  signal(SIGCHLD, SIG_IGN);
+  const bool started = kept.Start();
+  signal(SIGCHLD, SIG_DFL);
+  ASSERT_TRUE(started) << kept.Log();
+  const int pid = Status().at("daemon").at("pid");
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] {
+    const json status = Status();
+    return status.is_object() && status.value("ok", false) && status.at("daemon").at("pid") != pid;
+  })) << kept.Log();
+}
+
 }  // namespace
 }  // namespace baton::backend

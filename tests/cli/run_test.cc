@@ -265,6 +265,16 @@ TEST_F(Run, PassesSignalsOn) {
   }
 }
 
+TEST_F(Run, EndsWithTheProgramThoughItsCallerIgnoresTheEndsOfChildren) {
+  signal(SIGCHLD, SIG_IGN);
+  BatonProcess baton(Shell("trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"),
+                     environment());
+  signal(SIGCHLD, SIG_DFL);
+  ASSERT_TRUE(baton.AwaitLine("ready"));
+  kill(baton.pid(), SIGTERM);
+  EXPECT_EQ(baton.Wait(), 9);
+}
+
 TEST_F(Run, StopsAndGoesOnWithTheProgram) {
   BatonProcess baton(Shell("echo ready; while :; do sleep 0.01; done"), environment());
   ASSERT_TRUE(baton.AwaitLine("ready"));
