@@ -4,12 +4,18 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "base/random.h"
+#include "k8s/api/reflector.h"
 #include "k8s/types/gpu_pod.h"
 #include "tests/k8s/binder/objects.h"
 #include "tests/k8s/binder/world.h"
@@ -313,6 +319,37 @@ TEST(Extender, LostAnswersAreResolved) {
   api.Put(resources::kPods, PodOf("d", {{"baton.dev/gpu-share", "5"}}));
   EXPECT_NE(bind("d").find("belongs to Baton's binder"), std::string::npos) << bind("d");
   EXPECT_EQ(TextAt(*api.Get(resources::kPods, {kSpace, "d"}), "spec/nodeName"), "");
+}
+
+// What is logged, in place of where it goes else.
+class CapturedLog {
+ public:
+  CapturedLog() {
+    const auto logger = std::make_shared<spdlog::logger>("test", lines_);
+    logger->set_level(spdlog::level::debug);
+    spdlog::set_default_logger(logger);
+  }
+  ~CapturedLog() { spdlog::set_default_logger(before_); }
+  CapturedLog(const CapturedLog&) = delete;
+  CapturedLog& operator=(const CapturedLog&) = delete;
+
+  bool Says(std::string_view text) const {
+    const auto all = lines_->last_formatted();
+    return std::any_of(all.begin(), all.end(), [&](const std::string& line) {
+      return line.find(text) != std::string::npos;
+    });
+  }
+
+ private:
+  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+  const std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> lines_ =
+      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(256);
+};
+
+TEST(Extender, WhatItsWatchesSayIsInTheProgramsLog) {
+  const CapturedLog log;
+  LogTrouble("pods", "connection refused");
+  EXPECT_TRUE(log.Says("watching pods: connection refused"));
 }
 
 }  // namespace
