@@ -59,7 +59,7 @@ class SlicePublisher::Impl {
       synced_ = true;
       Wake();
     };
-    sink.trouble = [](const std::string& why) { spdlog::warn("dra: ResourceSlice: {}", why); };
+    sink.trouble = [](const std::string& why) { LogTrouble("ResourceSlices", why); };
     watch_.emplace(client_, resources::kResourceSlices, options, std::move(sink));
     thread_ = std::thread([this] { Run(); });
   }

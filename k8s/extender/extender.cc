@@ -467,7 +467,7 @@ class Extender::Impl {
       };
       sink.synced = know;
       sink.trouble = [kind = kind, know, plural = resource.plural](const std::string& why) {
-        spdlog::warn("watching {}: {}", plural, why);
+        LogTrouble(plural, why);
         // A cluster may have no Teams yet: their CRD is younger than the others.
         if (kind == Watched::kTeam && IsAbsent(why)) know();
       };

@@ -352,5 +352,19 @@ TEST(Extender, WhatItsWatchesSayIsInTheProgramsLog) {
   EXPECT_TRUE(log.Says("watching pods: connection refused"));
 }
 
+TEST(Extender, DoesNotWarnOfWatchesOfWhichNothingIsHeard) {
+  const CapturedLog log;
+  // As an API server is of kinds of which nothing ever changes.
+  ApiServer api({.bookmarks = std::chrono::hours(1)});
+  auto client = Client::Make(api.config());
+  ASSERT_TRUE(client);
+  ExtenderOptions options;
+  options.watches.silence = std::chrono::milliseconds(300);
+  const Extender extender(**client, options);
+  EXPECT_TRUE(api.WaitFor([&] { return log.Says("watching teams") && log.Says("watching pods"); }));
+  EXPECT_TRUE(log.Says("nothing was heard"));
+  EXPECT_FALSE(log.Says("[warning]"));
+}
+
 }  // namespace
 }  // namespace baton::k8s::testing
