@@ -46,6 +46,14 @@ std::string ToUtf8(std::string_view text) {
   return clean;
 }
 
+std::string CutUtf8(std::string_view text, size_t bytes) {
+  std::string clean = ToUtf8(text);
+  if (clean.size() <= bytes) return clean;
+  while (bytes > 0 && (static_cast<unsigned char>(clean[bytes]) & 0xc0) == 0x80) --bytes;
+  clean.resize(bytes);
+  return clean;
+}
+
 namespace {
 
 // `character`: one that is well formed.

@@ -13,6 +13,8 @@ size_t Utf8Length(std::string_view text);
 bool IsUtf8(std::string_view text);
 // The same text with each byte that is not part of a character replaced by U+FFFD.
 std::string ToUtf8(std::string_view text);
+// The beginning of that text: whole characters, at most `bytes` bytes.
+std::string CutUtf8(std::string_view text, size_t bytes);
 
 // Whether a terminal shows the text as it is, in one line: well formed, without control characters
 // (U+0000 to U+001F, U+007F to U+009F), separators of lines (U+2028, U+2029), and characters that

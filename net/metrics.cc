@@ -23,13 +23,7 @@ constexpr size_t kLabelBytesMax = 256;
 double Seconds(Duration length) { return std::chrono::duration<double>(length).count(); }
 
 // What users write ends in labels: bounded, and never bytes that the whole scrape would fail by.
-std::string LabelValue(const std::string& text) {
-  std::string value = ToUtf8(text);
-  if (value.size() <= kLabelBytesMax) return value;
-  value.resize(kLabelBytesMax);
-  while (!IsUtf8(value)) value.pop_back();
-  return value;
-}
+std::string LabelValue(const std::string& text) { return CutUtf8(text, kLabelBytesMax); }
 
 // Families in the order in which they are begun.
 class Families {

@@ -25,16 +25,6 @@ constexpr size_t kNoteMax = 1'024;
 constexpr size_t kWordMax = 128;
 constexpr Duration kLastWords = std::chrono::seconds(1);
 
-// At most `max` bytes, in whole characters.
-std::string Cut(const std::string& text, size_t max) {
-  std::string good = ToUtf8(text);
-  if (good.size() <= max) return good;
-  size_t size = max;
-  while (size > 0 && (static_cast<unsigned char>(good[size]) & 0xc0) == 0x80) --size;
-  good.resize(size);
-  return good;
-}
-
 }  // namespace
 
 class EventRecorder::Impl {
@@ -175,7 +165,7 @@ void EventRecorder::Impl::Record(const Json& about, const std::string& type,
   const Instant now = MonotonicNow();
   const auto time = std::chrono::system_clock::now();
   const std::string object = TextAt(about, "kind") + " " + name.Text() + " " + UidOf(about);
-  const std::string text = Cut(note, kNoteMax);
+  const std::string text = CutUtf8(note, kNoteMax);
   const Key key{object, type, reason, text};
   const std::lock_guard lock(mutex_);
   if (ending_) return;
@@ -209,15 +199,15 @@ void EventRecorder::Impl::Record(const Json& about, const std::string& type,
       {"apiVersion", resources::kEvents.ApiVersion()},
       {"kind", resources::kEvents.kind},
       {"metadata",
-       {{"name", fmt::format("{}.{:x}{:02x}", Cut(name.name, 200), nanos, serial_++ & 0xff)},
+       {{"name", fmt::format("{}.{:x}{:02x}", CutUtf8(name.name, 200), nanos, serial_++ & 0xff)},
         {"namespace", name.name_space.empty() ? "default" : name.name_space}}},
       {"eventTime", MicroTimestamp(time)},
       {"type", type},
-      {"reason", Cut(reason, kWordMax)},
-      {"action", Cut(action.empty() ? reason : action, kWordMax)},
+      {"reason", CutUtf8(reason, kWordMax)},
+      {"action", CutUtf8(action.empty() ? reason : action, kWordMax)},
       {"note", text},
       {"reportingController", options_.controller},
-      {"reportingInstance", Cut(instance, kWordMax)},
+      {"reportingInstance", CutUtf8(instance, kWordMax)},
       {"regarding",
        {{"apiVersion", TextAt(about, "apiVersion")},
         {"kind", TextAt(about, "kind")},

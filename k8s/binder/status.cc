@@ -86,10 +86,7 @@ void SetPlacement(const SharePodFacts& facts, const GpuPod& gpu, Json& status) {
 std::string Cut(std::string text) {
   text = ToUtf8(text);
   if (text.size() <= kMessageMax) return text;
-  size_t at = kMessageMax;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) --at;
-  text.resize(at);
-  return text + " ...";
+  return CutUtf8(text, kMessageMax) + " ...";
 }
 
 std::string GpuIndexes(const devmgr::Placement& placement, const devmgr::Cluster& cluster) {

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/utf8.h"
 #include "k8s/api/timestamp.h"
 #include "k8s/types/annotations.h"
 #include "k8s/types/gpu_pod.h"
@@ -226,13 +227,13 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
     card.uuid = TextAt(row, "uuid");
     if (card.uuid.empty() || card.uuid.starts_with(kBench)) continue;
     card.vendor = TextAt(row, "vendor", card.vendor);
-    card.model = TextAt(row, "name").substr(0, kWordsMax);
+    card.model = CutUtf8(TextAt(row, "name"), kWordsMax);
     // What pods that share it may have. At least one: of a GPU whose memory nobody knows, pods
     // without a cap can have a part.
     card.mig_capable = FlagAt(row, "mig_capable");
     card.mig_enabled = FlagAt(row, "mig_enabled");
     for (const Json& instance : ListAt(row, "instances")) {
-      card.instances.push_back({0, TextAt(instance, "profile").substr(0, kWordsMax),
+      card.instances.push_back({0, CutUtf8(TextAt(instance, "profile"), kWordsMax),
                                 TextAt(instance, "uuid"),
                                 static_cast<uint32_t>(CountAt(instance, "start")),
                                 static_cast<uint32_t>(CountAt(instance, "slices"))});
@@ -251,7 +252,7 @@ devmgr::Node NodeOf(const Json& status, const std::string& name) {
                                      -static_cast<double>(devmgr::Card::kBeyondMax),
                                      static_cast<double>(devmgr::Card::kBeyondMax));
     card.beyond = std::llround(beyond / kBeyondStep) * kBeyondStep;
-    card.why = TextAt(row, "why").substr(0, kWordsMax);
+    card.why = CutUtf8(TextAt(row, "why"), kWordsMax);
     const std::string health = TextAt(row, "health", "healthy");
     if (health == "missing" || !FlagAt(row, "present")) {
       card.health = devmgr::Health::kMissing;

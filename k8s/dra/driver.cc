@@ -116,7 +116,7 @@ class HealthService : public health::DRAResourceHealth::Service {
       const bool healthy = card.health == devmgr::Health::kHealthy;
       device->set_health(away ? health::UNKNOWN : healthy ? health::HEALTHY : health::UNHEALTHY);
       std::string why = away ? "batond does not answer" : healthy ? "" : card.why;
-      device->set_message(ToUtf8(why.substr(0, kHealthTextMax)));
+      device->set_message(CutUtf8(why, kHealthTextMax));
     }
     const std::lock_guard lock(mutex_);
     if (version_ != 0 && list.SerializeAsString() == list_.SerializeAsString()) return;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
@@ -17,15 +16,7 @@ constexpr size_t kLabelMax = 63;      // of a device's name
 constexpr size_t kAttributeMax = 64;  // bytes
 const std::string kMark = std::string(kDraDriver) + "/devices";
 
-// At most so many bytes, of whole characters.
-std::string AttributeText(const std::string& text) {
-  std::string all = ToUtf8(text);
-  size_t size = std::min(all.size(), kAttributeMax);
-  while (size < all.size() && size > 0 && (static_cast<unsigned char>(all[size]) & 0xc0) == 0x80) {
-    --size;
-  }
-  return all.substr(0, size);
-}
+std::string AttributeText(const std::string& text) { return CutUtf8(text, kAttributeMax); }
 
 // Why it gets nothing new; empty: it does.
 std::string TaintOf(const devmgr::Card& card, const std::set<std::string>& taken) {

@@ -134,7 +134,7 @@ Json GpuNodeOf(const devmgr::Node& node, const GpuNodeUse& use) {
   };
   Json status{{"cards", std::move(cards)},
               {"gpus", node.cards.size()},
-              {"models", text.substr(0, kModelsMax)},
+              {"models", CutUtf8(text, kModelsMax)},
               {"memoryMiB", memory_mib},
               {"used", percent(used)},
               {"free", percent(free)},

@@ -24,5 +24,18 @@ TEST(Utf8, WordsOfAllScriptsArePrintable) {
   }
 }
 
+TEST(Utf8, IsCutBetweenCharacters) {
+  EXPECT_EQ(CutUtf8("a\u00e9\u6f22", 9), "a\u00e9\u6f22");
+  EXPECT_EQ(CutUtf8("a\u00e9\u6f22", 5), "a\u00e9");
+  EXPECT_EQ(CutUtf8("a\u00e9\u6f22", 3), "a\u00e9");
+  EXPECT_EQ(CutUtf8("a\u00e9\u6f22", 2), "a");
+  EXPECT_EQ(CutUtf8("\u00e9", 0), "");
+  EXPECT_EQ(CutUtf8("ab\xff"
+                    "c",
+                    5),
+            "ab\ufffd")
+      << "what stands for a byte is a character too";
+}
+
 }  // namespace
 }  // namespace baton
