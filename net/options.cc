@@ -10,6 +10,8 @@
 
 #include <charconv>
 
+#include "base/file.h"
+
 namespace baton::net {
 namespace {
 
@@ -28,10 +30,10 @@ Result<void> CheckMode(int fd, const std::string& path, bool group_may_read) {
   return {};
 }
 
-Result<int> Open(const std::string& path) {
+Result<UniqueFd> Open(const std::string& path) {
   // Not to hang where the path names a pipe.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
     return Fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kDenied,
                 fmt::format("cannot open {}: {}", path, strerror(errno)));
   }
@@ -138,27 +140,23 @@ Result<void> CheckHttpOptions(const HttpOptions& options) {
 Result<void> CheckSecretFile(const std::string& path, bool group_may_read) {
   const auto fd = Open(path);
   if (!fd) return tl::unexpected(fd.error());
-  auto checked = CheckMode(*fd, path, group_may_read);
-  close(*fd);
-  return checked;
+  return CheckMode(fd->get(), path, group_may_read);
 }
 
 Result<std::string> ReadToken(const std::string& path) {
   const auto fd = Open(path);
   if (!fd) return tl::unexpected(fd.error());
-  if (auto checked = CheckMode(*fd, path, false); !checked) {
-    close(*fd);
+  if (auto checked = CheckMode(fd->get(), path, false); !checked) {
     return tl::unexpected(checked.error());
   }
   std::string token(kTokenMax + 2, '\0');
   size_t size = 0;
   while (size < token.size()) {
-    const ssize_t n = read(*fd, token.data() + size, token.size() - size);
+    const ssize_t n = read(fd->get(), token.data() + size, token.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     size += static_cast<size_t>(n);
   }
-  close(*fd);
   token.resize(size);
   if (!token.empty() && token.back() == '\n') token.pop_back();
   bool visible = true;
