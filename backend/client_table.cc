@@ -5,21 +5,6 @@
 #include <algorithm>
 
 namespace baton::backend {
-namespace {
-
-template <class Key>
-size_t CountOf(const std::map<Key, size_t>& counts, const Key& key) {
-  const auto it = counts.find(key);
-  return it == counts.end() ? 0 : it->second;
-}
-
-template <class Key>
-void CountOneLess(std::map<Key, size_t>& counts, const Key& key) {
-  const auto it = counts.find(key);
-  if (--it->second == 0) counts.erase(it);
-}
-
-}  // namespace
 
 void Refuse(const Client& client, wire::ErrorKind kind, const std::string& text) {
   if (client.link != nullptr && client.connected) client.link->Refuse(client.number, kind, text);
@@ -64,9 +49,16 @@ Client* ClientTable::FindProcess(const Process& process, uint64_t incarnation) c
   return nullptr;
 }
 
-size_t ClientTable::OfPod(PodId pod) const { return CountOf(of_pod_, pod); }
+const std::vector<Client*>& ClientTable::OfPod(PodId pod) const {
+  static const std::vector<Client*> kNone;
+  const auto of = of_pod_.find(pod);
+  return of == of_pod_.end() ? kNone : of->second;
+}
 
-size_t ClientTable::OfNode(const std::string& node) const { return CountOf(of_node_, node); }
+size_t ClientTable::OfNode(const std::string& node) const {
+  const auto of = of_node_.find(node);
+  return of == of_node_.end() ? 0 : of->second;
+}
 
 std::vector<ClientId> ClientTable::OfLink(const ClientLink& link) const {
   std::vector<ClientId> of_link;
@@ -86,7 +78,7 @@ Client& ClientTable::Add(PodId pod, const Process& process, uint64_t incarnation
   clients_.emplace(client.id.value, std::move(made));
   index_[client.id.value] = &client;
   by_process_.emplace(process, client.id);
-  ++of_pod_[pod];
+  of_pod_[pod].push_back(&client);
   ++of_node_[client.node];
   return client;
 }
@@ -115,8 +107,10 @@ void ClientTable::Remove(const Client& client) {
   auto [it, end] = by_process_.equal_range({client.node, client.pid, client.start_time});
   while (it != end && it->second != id) ++it;
   if (it != end) by_process_.erase(it);
-  CountOneLess(of_node_, client.node);
-  CountOneLess(of_pod_, client.pod);
+  if (const auto of = of_node_.find(client.node); --of->second == 0) of_node_.erase(of);
+  const auto of_pod = of_pod_.find(client.pod);
+  std::erase(of_pod->second, &client);
+  if (of_pod->second.empty()) of_pod_.erase(of_pod);
   index_.erase(id.value);
   clients_.erase(id.value);
 }

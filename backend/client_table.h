@@ -54,7 +54,8 @@ class ClientTable {
   Client* FindProcess(const Process& process, uint64_t incarnation) const;
   // Ordered by id.
   const std::map<uint64_t, std::unique_ptr<Client>>& all() const { return clients_; }
-  size_t OfPod(PodId pod) const;
+  // Ordered by id.
+  const std::vector<Client*>& OfPod(PodId pod) const;
   size_t OfNode(const std::string& node) const;
   std::vector<ClientId> OfLink(const ClientLink& link) const;
 
@@ -76,7 +77,7 @@ class ClientTable {
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
   std::unordered_map<uint64_t, Client*> index_;
   std::multimap<Process, ClientId> by_process_;
-  std::map<PodId, size_t> of_pod_;
+  std::map<PodId, std::vector<Client*>> of_pod_;
   std::map<std::string, size_t> of_node_;
   std::set<PodId> leaving_;
   uint64_t last_ = 0;

@@ -285,7 +285,7 @@ void PodLifecycle::Drop(Pod& pod) {
   // Its ticket is void from here on.
   pods_.Remove(id, snapshots_.keeps_departed() && !left.throw_away);
   vgpus_.Remove(left);
-  const bool has_clients = clients_.OfPod(id) != 0;
+  const bool has_clients = !clients_.OfPod(id).empty();
   counted_ = counted_ && !has_clients;
   if (has_clients) clients_.BeginLeaving(id);
   TakeOffGpus(left);
@@ -385,7 +385,7 @@ void PodLifecycle::SetDevices(const std::string& name, size_t index, const std::
 }
 
 void PodLifecycle::ClientLeft(PodId id) {
-  if (clients_.OfPod(id) != 0) {
+  if (!clients_.OfPod(id).empty()) {
     if (clients_.Leaves(id)) CloseWhenDrained(id);
     return;
   }
@@ -399,8 +399,7 @@ void PodLifecycle::ClientLeft(PodId id) {
 
 void PodLifecycle::CloseWhenDrained(PodId pod) {
   std::vector<ClientId> drained;
-  for (const auto& [number, client] : clients_.all()) {
-    if (client->pod != pod) continue;
+  for (const Client* client : clients_.OfPod(pod)) {
     if (HoldsAnything(*client)) return;
     const bool idle = std::all_of(client->lanes.begin(), client->lanes.end(), [](const auto& lane) {
       return lane->phase == wire::Phase::kIdle || lane->phase == wire::Phase::kWaiting;
@@ -458,8 +457,7 @@ Result<void> PodLifecycle::SetPod(Pod& pod, const spec::PodRequest& asked) {
     }
   }
   if (attaches) {
-    for (const auto& [number, client] : clients_.all()) {
-      if (client->pod != pod.id) continue;
+    for (const Client* client : clients_.OfPod(pod.id)) {
       for (auto& lane : client->lanes) {
         if (lane->attached) {
           SendAttached(options_, *lane, &pod, MemoryBound(*lane->gpu, pods_, pod));
@@ -592,7 +590,7 @@ void PodLifecycle::DropUnused(Instant now) {
     const PodId id = unused_.front().second;
     unused_.pop_front();
     Pod* pod = pods_.Find(id);
-    if (pod != nullptr && clients_.OfPod(id) == 0) Drop(*pod);
+    if (pod != nullptr && !Runs(*pod)) Drop(*pod);
   }
 }
 

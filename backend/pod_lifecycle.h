@@ -52,7 +52,7 @@ class PodLifecycle {
   Result<uint32_t> Resolve(Pod& pod, uint32_t count, const std::string& node) const;
   // The memory cap that CreatePod() gives a pod that asks for none.
   void SetDefaultCap(Pod& pod) const;
-  bool Runs(const Pod& pod) const { return clients_.OfPod(pod.id) != 0; }
+  bool Runs(const Pod& pod) const { return !clients_.OfPod(pod.id).empty(); }
   // Who makes MIG instances and starts MPS. Null: nobody.
   void SetDeviceMaker(DeviceMaker* maker) { maker_ = maker; }
   DeviceMaker* maker() const { return maker_; }

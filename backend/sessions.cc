@@ -104,31 +104,28 @@ ClientId Sessions::Up(ClientLink& link, uint64_t number, const std::string& node
     link.Refuse(number, wire::ErrorKind::kDenied, "this process already belongs to another pod");
     return {};
   }
-  // An incarnation names the client's counters; drawn at random it is nobody else's.
-  const bool taken =
-      client == nullptr &&
-      std::any_of(clients_.all().begin(), clients_.all().end(), [&](const auto& c) {
-        return c.second->incarnation == hello.incarnation && c.second->pod == pod->id;
-      });
-  if (taken) {
-    link.Refuse(number, wire::ErrorKind::kDenied, "another process uses this incarnation");
-    return {};
-  }
-  if (client == nullptr && !node.empty() && clients_.OfNode(node) >= options_.server.clients_max) {
-    RefuseForBound(link, number,
-                   fmt::format("batond serves no more than {} processes of node {}",
-                               options_.server.clients_max, node),
-                   "end some, or raise [server] clients_max");
-    return {};
-  }
-  if (client == nullptr && clients_.OfPod(pod->id) >= options_.server.clients_per_pod) {
-    RefuseForBound(link, number,
-                   fmt::format("pod {} may have no more than {} processes", pod->name,
-                               options_.server.clients_per_pod),
-                   "end some, or raise [server] clients_per_pod");
-    return {};
-  }
   if (client == nullptr) {
+    const std::vector<Client*>& others = clients_.OfPod(pod->id);
+    // An incarnation names the client's counters; drawn at random it is nobody else's.
+    if (std::any_of(others.begin(), others.end(),
+                    [&](const Client* other) { return other->incarnation == hello.incarnation; })) {
+      link.Refuse(number, wire::ErrorKind::kDenied, "another process uses this incarnation");
+      return {};
+    }
+    if (!node.empty() && clients_.OfNode(node) >= options_.server.clients_max) {
+      RefuseForBound(link, number,
+                     fmt::format("batond serves no more than {} processes of node {}",
+                                 options_.server.clients_max, node),
+                     "end some, or raise [server] clients_max");
+      return {};
+    }
+    if (others.size() >= options_.server.clients_per_pod) {
+      RefuseForBound(link, number,
+                     fmt::format("pod {} may have no more than {} processes", pod->name,
+                                 options_.server.clients_per_pod),
+                     "end some, or raise [server] clients_per_pod");
+      return {};
+    }
     client = &clients_.Add(pod->id, process, hello.incarnation);
     log_.Add(node::EventLog::Level::kDebug, "client",
              fmt::format("{} of pod {} connected", Where(*client), pod->name));

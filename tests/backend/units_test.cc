@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "backend/arbiter.h"
+#include "backend/client_table.h"
 #include "backend/pods.h"
 #include "backend/pods_text.h"
 #include "base/hash.h"
@@ -54,6 +55,22 @@ TEST(Keys, AKeyThatOthersCanReadIsRefused) {
   const auto keys = net::ReadKeyPair(folder / "node.key");
   ASSERT_FALSE(keys);
   EXPECT_EQ(keys.error().code, ErrorCode::kDenied);
+}
+
+TEST(ClientTable, KnowsTheProcessesOfEachPod) {
+  UsageBook usage;
+  ClientTable clients(usage);
+  const PodId a{1}, b{2};
+  Client& first = clients.Add(a, {"node", 10, 1}, 100);
+  Client& second = clients.Add(a, {"node", 11, 1}, 101);
+  clients.Add(b, {"node", 12, 1}, 102);
+  EXPECT_EQ(clients.OfPod(a), (std::vector{&first, &second}));
+  clients.Remove(first);
+  EXPECT_EQ(clients.OfPod(a), std::vector{&second});
+  clients.Remove(second);
+  EXPECT_TRUE(clients.OfPod(a).empty());
+  EXPECT_EQ(clients.OfPod(b).size(), 1u);
+  EXPECT_EQ(clients.OfNode("node"), 1u);
 }
 
 Pod MakePod(const std::string& name, uint32_t request, const std::string& gpu) {
