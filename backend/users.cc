@@ -1,5 +1,6 @@
 #include "backend/users.h"
 
+#include <errno.h>
 #include <grp.h>
 #include <pwd.h>
 #include <sys/types.h>
@@ -10,46 +11,54 @@ namespace baton::backend {
 namespace {
 
 constexpr size_t kEntryBytes = 64 << 10;
+constexpr size_t kEntryBytesMax = 64 << 20;  // a group's entry names all of its members
 constexpr int kGroupsMax = 1 << 16;
 
-std::string NameOfGroup(gid_t gid) {
-  std::vector<char> text(kEntryBytes);
-  group entry{}, *found = nullptr;
-  if (getgrgid_r(gid, &entry, text.data(), text.size(), &found) != 0 || found == nullptr) return {};
-  return found->gr_name;
+// `look` is getpwuid_r() or one of its kin; the entry's texts are put into `text`. False: there is
+// no such entry.
+template <class Entry, class Key>
+bool FindEntry(int (*look)(Key, Entry*, char*, size_t, Entry**), Key key, Entry& entry,
+               std::vector<char>& text) {
+  Entry* found = nullptr;
+  int error = ERANGE;
+  for (size_t bytes = kEntryBytes; error == ERANGE && bytes <= kEntryBytesMax; bytes *= 4) {
+    text.resize(bytes);
+    error = look(key, &entry, text.data(), text.size(), &found);
+  }
+  return error == 0 && found != nullptr;
 }
 
 }  // namespace
 
 spec::User LookUpUser(uint32_t uid) {
   spec::User user{.uid = uid, .name = std::to_string(uid), .groups = {}};
-  std::vector<char> text(kEntryBytes);
-  passwd entry{}, *found = nullptr;
-  if (getpwuid_r(uid, &entry, text.data(), text.size(), &found) != 0 || found == nullptr) {
-    return user;
-  }
-  user.name = found->pw_name;
+  std::vector<char> text;
+  passwd entry{};
+  if (!FindEntry(getpwuid_r, uid_t{uid}, entry, text)) return user;
+  user.name = entry.pw_name;
   std::vector<gid_t> groups(64);
   int count = static_cast<int>(groups.size());
-  while (getgrouplist(found->pw_name, found->pw_gid, groups.data(), &count) < 0) {
+  while (getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
     if (count > kGroupsMax) return user;
     groups.resize(static_cast<size_t>(count));
   }
   groups.resize(static_cast<size_t>(count));
+  std::vector<char> names;
   for (const gid_t gid : groups) {
-    if (std::string name = NameOfGroup(gid); !name.empty()) user.groups.push_back(std::move(name));
+    group of{};
+    if (FindEntry(getgrgid_r, gid, of, names)) user.groups.emplace_back(of.gr_name);
   }
   return user;
 }
 
 Result<uint32_t> LookUpGroup(const std::string& name) {
-  std::vector<char> text(kEntryBytes);
-  group entry{}, *found = nullptr;
-  if (getgrnam_r(name.c_str(), &entry, text.data(), text.size(), &found) != 0 || found == nullptr) {
+  std::vector<char> text;
+  group entry{};
+  if (!FindEntry(getgrnam_r, name.c_str(), entry, text)) {
     return Fail(ErrorCode::kNotFound,
                 "users.allow: there is no group " + name + " on this machine");
   }
-  return found->gr_gid;
+  return entry.gr_gid;
 }
 
 spec::UserPods PodsOfUser(const Pods& pods, uint32_t uid, const Pod* apart) {

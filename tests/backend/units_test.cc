@@ -2,23 +2,36 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "backend/arbiter.h"
 #include "backend/client_table.h"
 #include "backend/pods.h"
 #include "backend/pods_text.h"
+#include "backend/users.h"
 #include "base/hash.h"
 #include "config/options.h"
 #include "net/keys.h"
 #include "node/gpu_lock.h"
 #include "node/process.h"
 #include "tests/backend/daemon_process.h"
+
+// In place of the C library's: a machine whose only group names a crowd of members.
+extern "C" int getgrnam_r(const char* name, group* entry, char* text, size_t bytes, group** found) {
+  *found = nullptr;
+  if (strcmp(name, "crowd") != 0) return 0;
+  if (bytes < 300'000) return ERANGE;
+  *entry = {.gr_name = text, .gr_passwd = text, .gr_gid = 4711, .gr_mem = nullptr};
+  *found = entry;
+  return 0;
+}
 
 namespace baton::backend {
 namespace {
@@ -55,6 +68,13 @@ TEST(Keys, AKeyThatOthersCanReadIsRefused) {
   const auto keys = net::ReadKeyPair(folder / "node.key");
   ASSERT_FALSE(keys);
   EXPECT_EQ(keys.error().code, ErrorCode::kDenied);
+}
+
+TEST(Users, AGroupMayHaveAnyNumberOfMembers) {
+  const auto crowd = LookUpGroup("crowd");
+  ASSERT_TRUE(crowd) << crowd.error().message;
+  EXPECT_EQ(*crowd, 4711u);
+  EXPECT_FALSE(LookUpGroup("nobody-here"));
 }
 
 TEST(ClientTable, KnowsTheProcessesOfEachPod) {
