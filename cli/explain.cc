@@ -1,8 +1,10 @@
 // baton explain: why things are as they are; baton defrag: what would make room.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/utf8.h"
 #include "cli/command.h"
@@ -97,6 +99,18 @@ int ExplainPlacement(const PodFlags& options, bool as_json, const Invocation& in
   return fits ? 0 : kFailed;
 }
 
+// Quoted where a shell would read more into it, for users name their pods as they like.
+std::string ShellWord(const std::string& text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./:").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 int Defrag(const PodFlags& options, uint32_t moves, bool as_json, const Invocation& invocation) {
   Result<json> request = PodRequestFields(options);
   if (!request) return Complain(request.error());
@@ -118,8 +132,8 @@ int Defrag(const PodFlags& options, uint32_t moves, bool as_json, const Invocati
     for (const json& gpu : move.at("to").at("gpus")) {
       gpus += " --gpu " + ToPrintable(gpu.at("uuid").get<std::string>());
     }
-    std::printf("baton vgpu move %s%s%s\n", ToPrintable(move.at("pod").get<std::string>()).c_str(),
-                gpus.c_str(),
+    std::printf("baton vgpu move %s%s%s\n",
+                ShellWord(ToPrintable(move.at("pod").get<std::string>())).c_str(), gpus.c_str(),
                 move.at("running").get<bool>() ? "      # running: end its programs first" : "");
   }
   std::printf(

@@ -474,5 +474,18 @@ TEST(Defrag, PrintsTheMovesAsCommands) {
             "Then the pod fits: n1, GPU 1 (GPU-b, T4).\n");
 }
 
+TEST(Defrag, QuotesWhatAUserMayHaveNamedAPodForTheShell) {
+  FakeDaemon daemon([](const json&) -> json {
+    const json place{{"node", "n1"},
+                     {"gpus", {{{"uuid", "GPU-b"}, {"index", 1}, {"model", "T4"}}}}};
+    const json move{{"pod", "it's $(reboot)"}, {"running", false}, {"from", place}, {"to", place}};
+    return {{"exact", true}, {"where", place}, {"moves", json::array({move})}};
+  });
+  const Outcome outcome = RunBaton({"defrag", "--dry-run", "--request", "50"},
+                                   {{"BATON_SOCKET_DIR", daemon.socket_dir()}});
+  EXPECT_EQ(outcome.out.substr(0, outcome.out.find('\n')),
+            R"(baton vgpu move 'it'\''s $(reboot)' --gpu GPU-b)");
+}
+
 }  // namespace
 }  // namespace baton::cli
