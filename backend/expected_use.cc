@@ -31,9 +31,8 @@ void AddUses(const std::vector<ledger::Activity>& activities, int64_t least, led
     policy::Share& use = these[activity.owner.pod];
     use = std::max(use, policy::ShareOf(*mean));
   }
+  // Of several, the last one by name that says something.
   for (const auto& [name, use] : these) {
-    uses[name] = use;
-    // Of several, the last one by name that says something.
     uses.insert_or_assign(std::string(WorkloadOf(name)), use);
   }
   for (const auto& [name, use] : these) uses[name] = use;

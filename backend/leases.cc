@@ -22,7 +22,6 @@ constexpr size_t kEndedMax = 1'000;
 // Between two looks whether the queue has room: at least, and at most.
 constexpr Duration kTryLeast = std::chrono::milliseconds(100);
 constexpr Duration kTryMost = std::chrono::seconds(1);
-// Until a pod whose devices are being made or moved is tried to be deleted again.
 // A pod whose devices cannot be destroyed yet is tried again, less and less often.
 constexpr Duration kTryAgain = std::chrono::milliseconds(200);
 constexpr Duration kTryAgainMost = std::chrono::seconds(30);

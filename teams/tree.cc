@@ -75,7 +75,6 @@ class FileReader {
     } else if (period != nullptr || over != nullptr) {
       Complain(row, "budget_period and over_budget need a budget beside them");
     }
-    Get("budget");  // known, whatever was said above
     if (period != nullptr) team.budget_period = Period(*period, "budget_period");
     if (over != nullptr) {
       const auto text = over->value_exact<std::string>().value_or("");

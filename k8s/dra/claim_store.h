@@ -38,8 +38,8 @@ class ClaimStore {
 
   // What the scheduler has allocated of the claim, as pods of batond, and CDI devices for them; the
   // same again where it was prepared before. Blocks on the API server and batond. kNotFound,
-  // kInvalid: of the claim; kExhausted, kUnavailable and so on: of batond. What was begun stays,
-  // for the kubelet tries again, or has it unprepared.
+  // kInvalid: of the claim; kExhausted, kUnavailable and so on: of batond. What was begun is taken
+  // back where it can be, and else stays: the kubelet tries again, or has it unprepared.
   Result<DraClaim> Prepare(const ObjectName& name, const std::string& uid);
   // Nothing of it is left afterwards. Well too where it was not prepared.
   Result<void> Unprepare(const std::string& uid);
