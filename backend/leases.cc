@@ -296,11 +296,13 @@ Result<json> Leases::Renew(const std::string& id, const Caller& caller, uint32_t
     if (term_s != 0) queued->pod.lease.term_s = term_s;
     return QueuedJson(*queued);
   }
+  const auto ended = [&id](const std::string& why) {
+    return Fail(ErrorCode::kNotFound, fmt::format("lease {} has ended: {}", id, why));
+  };
   const auto held = held_.find(id);
-  if (held == held_.end() || !held->second.why.empty() || held->second.again > Duration(0)) {
-    return Fail(ErrorCode::kNotFound,
-                fmt::format("lease {} has ended: {}", id, StateOf(id).value("why", kGivenBack)));
-  }
+  if (held == held_.end()) return ended(StateOf(id).at("why"));
+  if (!held->second.why.empty()) return ended(held->second.why);
+  if (held->second.again > Duration(0)) return ended(kOver);  // its devices cannot be destroyed yet
   Pod& pod = *arbiter_.pods().Find(held->second.pod);
   SetEnd(held->second, pod, term_s != 0 ? term_s : pod.lease.term_s);
   return GrantedJson(pod, held->second);

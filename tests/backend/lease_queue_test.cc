@@ -164,6 +164,34 @@ TEST_F(LeaseQueue, APodThatTheConfigurationTakesOverStays) {
   EXPECT_EQ(leases_->List("*").at("leases").size(), 0u);
 }
 
+// Makes devices at once, and is never done with destroying them.
+class SlowMaker : public DeviceMaker {
+ public:
+  void Create(std::vector<DeviceJob> jobs,
+              std::function<void(Result<std::vector<std::string>>)> done) override {
+    done(std::vector<std::string>(jobs.size(), "device"));
+  }
+  void Destroy(std::vector<DeviceJob>, std::function<void(Result<void>)>) override {}
+  void Forgive(const std::string&) override {}
+  void Run(std::function<std::function<void()>()>) override {}
+};
+
+TEST_F(LeaseQueue, WhoIsTooLateIsToldSoWhileDevicesAreDestroyed) {
+  SlowMaker maker;
+  arbiter_->lifecycle().SetDeviceMaker(&maker);
+  Pod pod;
+  pod.wishes.mode = spec::kMps;
+  pod.share = *spec::ShareFrom(policy::ShareOf(0.1), {}, policy::Priority::kNormal);
+  json lease;
+  leases_->Create(pod, {}, 1, true, [&lease](const Result<json>& answer) { lease = *answer; });
+  ASSERT_EQ(lease.at("state"), "granted") << lease;
+  io_.run_for(milliseconds(1'200));
+  const auto renewed = leases_->Renew(lease.at("lease"), {}, 60);
+  ASSERT_FALSE(renewed);
+  EXPECT_NE(renewed.error().message.find("its time is over"), std::string::npos)
+      << renewed.error().message;
+}
+
 TEST_F(LeaseQueue, AWallClockThatJumpsLengthensNoLease) {
   const json lease = Create(10, 60, "jumped");
   Pod* pod = pods_.FindByName("jumped");
