@@ -54,8 +54,8 @@ struct Pod : spec::PodRequest {
   // Of one that is created, by MIG: on each of the GPUs that it names the part that it is to have,
   // Fit::slot. Not stored.
   std::vector<uint32_t> slots;
-  bool throw_away = false;             // of bench_ticket: not stored, gone with its client
-  bool gang_met = false;               // all pods of its gang have been there at once
+  bool throw_away = false;  // of bench_ticket: not stored, gone with its client
+  bool gang_met = false;    // all pods of its gang have been there at once
   // Shares a GPU with a pod of its gang that was there before. Their tokens cannot come together:
   // its own come by themselves.
   bool beside_own = false;

@@ -173,8 +173,8 @@ void Moves(benchmark::State& state) {
     }
     const Instant start = MonotonicNow();
     const auto plan = Defrag(
-        full.cluster, TokenModes(), pod,
-        [](const PlacedPod& placed) { return placed.request; }, options);
+        full.cluster, TokenModes(), pod, [](const PlacedPod& placed) { return placed.request; },
+        options);
     const Duration took = MonotonicNow() - start;
     search_us.push_back(static_cast<double>(Nanos(took)) / 1e3);
     state.SetIterationTime(static_cast<double>(Nanos(took)) / 1e9);

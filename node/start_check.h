@@ -26,8 +26,8 @@ class Complaints {
 
 // Whether the folder is there, or can be made, and this process may make files in it.
 Result<void> CheckFolder(const std::string& path);
-// Whether some process holds a lock (flock) on the file, as /proc/locks has it: to try would take it
-// from a daemon that starts just now.
+// Whether some process holds a lock (flock) on the file, as /proc/locks has it: to try would take
+// it from a daemon that starts just now.
 bool IsLocked(const std::string& path);
 // Whether a unix socket may have this path.
 Result<void> CheckSocketPath(const std::string& path);

@@ -25,9 +25,9 @@ std::string TenantSocket(const std::string& socket_dir);
 // afterwards; 0: none ends.
 Result<int> ConnectUnix(const std::string& path, int type, Duration patience = Duration(0));
 
-// Sends `request` to the control socket, or to the users' where that one may not be opened, and waits
-// for its answer. An answer {"ok": false} comes back as an Error with the
-// daemon's code and sentence. Sending and the wait for the answer take `timeout` at most each.
+// Sends `request` to the control socket, or to the users' where that one may not be opened, and
+// waits for its answer. An answer {"ok": false} comes back as an Error with the daemon's code and
+// sentence. Sending and the wait for the answer take `timeout` at most each.
 // `answered`, where given: whether an answer has come, for a daemon too may say kUnavailable.
 Result<nlohmann::json> Ask(const std::string& socket_dir, const nlohmann::json& request,
                            Duration timeout = std::chrono::seconds(5), bool* answered = nullptr);

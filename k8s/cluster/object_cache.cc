@@ -205,7 +205,9 @@ void ObjectCache::SetBound(Entry& entry, const devmgr::Placement& placement) {
   pod.placement = placement;
   Json& annotations = pod.object["metadata"]["annotations"];
   if (!annotations.is_object()) annotations = Json::object();
-  for (auto& [key, value] : PlacementAnnotations(pod.gpu, placement, pod.gpu)) annotations[key] = value;
+  for (auto& [key, value] : PlacementAnnotations(pod.gpu, placement, pod.gpu)) {
+    annotations[key] = value;
+  }
 }
 
 void ObjectCache::SetPriorityClass(const Json& object, bool gone) {

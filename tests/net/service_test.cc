@@ -31,7 +31,8 @@ HttpOptions Anywhere() { return ForPrograms("127.0.0.1:0"); }
 
 TEST(HttpService, RefusalsReachClientsOverTls) {
   TlsIdentity identity;
-  ASSERT_TRUE(identity.Set(FileText(TestCertificate().certificate), FileText(TestCertificate().key)));
+  ASSERT_TRUE(
+      identity.Set(FileText(TestCertificate().certificate), FileText(TestCertificate().key)));
   HttpOptions options = Anywhere();
   options.body_bytes_max = 1'000;
   options.request_timeout = milliseconds(200);
