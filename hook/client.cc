@@ -43,7 +43,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using wire::Phase;
 
-constexpr char kHookVersion[] = "0.1.0";
 // An Attach without an answer is repeated after this, a refused one too.
 constexpr Duration kAttachAgain = seconds(1);
 constexpr Duration kBackoffMin = milliseconds(5);
@@ -133,7 +132,7 @@ bool Connect() {
   hello.away = g.settings.away;
   char command[128];
   hello.command = std::string_view(command, CommandLine(command, sizeof(command)));
-  hello.hook_version = std::string_view(kHookVersion);
+  hello.hook_version = std::string_view(BATON_VERSION);
   hello.words = WordsFile() >= 0;
   ForgetClients();
   char frame[wire::kTenantFrameMax];
