@@ -6,12 +6,19 @@ void Deadlines::Set(Slot slot, PodId id, Duration latency) {
   if (latency <= Duration(0)) {
     if (!Has(slot)) return;
     Leave(slot);
-    accounts_[slot] = {};
+    Account& account = accounts_[slot];
+    account.latency = Duration(0);
+    account.since = account.due = kNever;
     return;
   }
   if (slot >= accounts_.size()) accounts_.resize(slot + 1);
   accounts_[slot].id = id;
   accounts_[slot].latency = latency;
+}
+
+void Deadlines::Remove(Slot slot) {
+  Leave(slot);
+  if (slot < accounts_.size()) accounts_[slot] = {};
 }
 
 void Deadlines::Wait(Slot slot, const WaitsSince& wait, Share rate) {
@@ -31,7 +38,7 @@ void Deadlines::Leave(Slot slot) {
 }
 
 void Deadlines::Charge(Slot slot, Duration held, Instant now, Share rate, Duration longest) {
-  if (!Has(slot) || rate == Share(0)) return;
+  if (!Had(slot) || rate == Share(0)) return;
   Account& account = accounts_[slot];
   const auto pays = [rate](Duration time) { return Duration(TimeToServe(Nanos(time), rate)); };
   if (held > Duration(0)) account.paid = std::max(account.paid, now - held);

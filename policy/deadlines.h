@@ -43,9 +43,10 @@ class Deadlines {
   using Slot = uint32_t;
 
   // The pod's latency; 0: none. One that waits by another does so by this one; else it counts when
-  // the pod waits next.
+  // the pod waits next. What a pod had is paid for also while it has none: or each change of its
+  // latency would let it go first once more.
   void Set(Slot slot, PodId id, Duration latency);
-  void Remove(Slot slot) { Set(slot, {}, Duration(0)); }
+  void Remove(Slot slot);
 
   // The pod waits; `rate` > 0 is that of its request.
   void Wait(Slot slot, const WaitsSince& wait, Share rate);
@@ -84,7 +85,7 @@ class Deadlines {
 
  private:
   struct Account {
-    PodId id;
+    PodId id;  // of a pod that has, or had, a latency
     Duration latency{0};
     Instant since = kNever;
     Instant due = kNever;  // max(since, paid)
@@ -95,6 +96,7 @@ class Deadlines {
   bool Has(Slot slot) const {
     return slot < accounts_.size() && accounts_[slot].latency > Duration(0);
   }
+  bool Had(Slot slot) const { return slot < accounts_.size() && accounts_[slot].id; }
 
   std::vector<Account> accounts_;  // up to the last slot that ever had a latency
   std::vector<Slot> waiting_;

@@ -73,6 +73,34 @@ TEST(Deadlines, APodWithoutOneHasNone) {
   EXPECT_TRUE(deadlines.waiting().empty());
 }
 
+// Or who takes its latency away and sets it again would go first each time.
+TEST(Deadlines, WhatWasHadIsPaidForAlsoWithoutOneMeanwhile) {
+  Deadlines deadlines;
+  const auto toggle = [&] {
+    deadlines.Set(0, PodId{1}, Duration(0));
+    EXPECT_EQ(deadlines.Deadline(0), kNever);
+    deadlines.Set(0, PodId{1}, milliseconds(10));
+    EXPECT_FALSE(deadlines.WasAhead(0));
+  };
+  deadlines.Set(0, PodId{1}, milliseconds(10));
+  deadlines.Charge(0, milliseconds(2), kStart, kTenth, milliseconds(40));
+  toggle();
+  deadlines.Wait(0, {kStart}, kTenth);
+  EXPECT_EQ(deadlines.Deadline(0), kStart + milliseconds(28)) << "2 ms at a tenth, from 2 ms ago";
+  deadlines.Leave(0);
+  // It holds without a latency.
+  deadlines.Set(0, PodId{1}, Duration(0));
+  deadlines.Charge(0, milliseconds(1), kStart, kTenth, milliseconds(40));
+  toggle();
+  deadlines.Wait(0, {kStart}, kTenth);
+  EXPECT_EQ(deadlines.Deadline(0), kStart + milliseconds(38));
+  // Another pod in its place has had nothing.
+  deadlines.Remove(0);
+  deadlines.Set(0, PodId{2}, milliseconds(10));
+  deadlines.Wait(0, {kStart}, kTenth);
+  EXPECT_EQ(deadlines.Deadline(0), kStart + milliseconds(10));
+}
+
 class LatencyQueue : public testing::Test {
  protected:
   Slot Add(uint64_t id, uint32_t percent, Duration latency, Priority priority = Priority::kNormal) {
