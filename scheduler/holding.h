@@ -64,8 +64,6 @@ class Holding {
 
   // Pod `by` has started to wait; ChargeProgress() was called before that.
   void MakeWay(uint32_t by);
-  // The holder is of idle priority: its token ends when somebody with a request may go, be it now.
-  void GiveWay();
   // It ends as soon as it may, for a gang that the GPU is kept for.
   void EndForGang();
   // It ends now, and closes when time is next looked at.
@@ -91,6 +89,8 @@ class Holding {
 
   // Who has the token, from now on.
   void Begin(uint32_t pod, uint64_t epoch, Duration quota);
+  // The holder is of idle priority: its token ends when somebody with a request may go, be it now.
+  void GiveWay();
   void EndAtOnce(Duration after);
   void Renew();
   void PlanRenewal(Duration span);

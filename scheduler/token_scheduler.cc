@@ -29,6 +29,7 @@ void TokenScheduler::Step(Instant now, const Event& event, Effects& effects) {
         }
       },
       event);
+  if (!to_be_idle_.empty()) SettleIdle();
   line_.ForgetRested();
   if (!cut()) Decide();
   if (!gangs_.empty()) gangs_.Rank(cut());
@@ -170,20 +171,44 @@ GangView TokenScheduler::Gang(PodId id) const {
 
 void TokenScheduler::On(const PodSet& event) {
   uint32_t index = roster_.Find(event.pod);
-  if (index != Roster::kNobody) {
-    const Pod& pod = roster_.pod(index);
-    const bool was_idle = pod.idle_priority();
-    const bool moves = was_idle != (event.spec.priority == policy::Priority::kIdle);
-    if (moves && holding_.held()) holding_.ChargeProgress();
-    line_.Update(index, event.spec);
-    if (!moves || !holding_.held()) return;
-    if (!was_idle && holding_.pod() == index) holding_.GiveWay();
-    if (was_idle && pod.waiting_since != kNever) holding_.MakeWay(index);
-    return;
+  if (index == Roster::kNobody) {
+    index = roster_.AddPod(event.pod, event.gang);
+    strays_.Allow(roster_.pod(index));
+    return line_.Add(index, event.spec, event.limit_full_at);
   }
-  index = roster_.AddPod(event.pod, event.gang);
-  strays_.Allow(roster_.pod(index));
-  line_.Add(index, event.spec, event.limit_full_at);
+  std::erase_if(to_be_idle_, [&event](const PodSet& set) { return set.pod == event.pod; });
+  const bool idle = event.spec.priority == policy::Priority::kIdle;
+  if (!idle || roster_.pod(index).idle_priority() || !HasToken(index)) {
+    return Set(index, event.spec);
+  }
+  // It was granted by its request, which pays for all of that: or a pod that is of idle priority
+  // whenever it holds would have its longest kernels for nothing.
+  to_be_idle_.push_back(event);
+}
+
+void TokenScheduler::Set(uint32_t index, const policy::ShareSpec& spec) {
+  const Pod& pod = roster_.pod(index);
+  const bool was_idle = pod.idle_priority();
+  const bool moves = was_idle != (spec.priority == policy::Priority::kIdle);
+  if (moves && holding_.held()) holding_.ChargeProgress();
+  line_.Update(index, spec);
+  if (!moves || !holding_.held()) return;
+  if (was_idle && pod.waiting_since != kNever) holding_.MakeWay(index);
+}
+
+// Those that have no token any more are of idle priority now; a token that was sent ahead, and has
+// begun, ends.
+void TokenScheduler::SettleIdle() {
+  std::erase_if(to_be_idle_, [this](const PodSet& set) {
+    const uint32_t index = roster_.Find(set.pod);
+    if (index == Roster::kNobody) return true;
+    if (HasToken(index)) {
+      if (holding_.pod() == index && holding_.token().deadline > turn_.now) holding_.End();
+      return false;
+    }
+    Set(index, set.spec);
+    return true;
+  });
 }
 
 void TokenScheduler::On(const PodRemoved& event) {

@@ -94,6 +94,11 @@ class TokenScheduler {
   void On(const TeamWeights& event);
   void On(const PodHeldBack& event);
 
+  // The pod, which is known, has this share from now on.
+  void Set(uint32_t pod, const policy::ShareSpec& spec);
+  // It has a token, or was sent the next one.
+  bool HasToken(uint32_t pod) const { return holding_.pod() == pod || next_.pod() == pod; }
+  void SettleIdle();
   // What is due: the token's end, the next grant, the next one ahead.
   void Decide();
   void ChargeStrays(Duration passed);
@@ -109,6 +114,8 @@ class TokenScheduler {
   GangLine gangs_{roster_, forecast_, line_, holding_, turn_};
   ClientEvents clients_{options_, roster_, forecast_, line_, holding_,
                         next_,    strays_, gangs_,    turn_};
+  // Pods with a token that are to be of idle priority once that is back. Their tokens end.
+  std::vector<PodSet> to_be_idle_;
   Instant cut_at_ = kNever;  // since then the link is cut
   uint64_t steps_ = 0;
 };

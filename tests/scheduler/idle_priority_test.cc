@@ -276,6 +276,39 @@ TEST_F(IdlePriority, WhoBecomesOfItWhileItHoldsGivesWayToWhoWaits) {
   EXPECT_TRUE(Ends(1));
 }
 
+// Or it would be of idle priority for as long as each of its kernels runs, which nobody can stop.
+TEST_F(IdlePriority, WhatAPodWasGrantedByItsRequestItsRequestPaysFor) {
+  Add(1, Spec(50));
+  Add(2, Spec(50));
+  Hold(1);
+  Say(2, Phase::kWaiting);
+  Pass(milliseconds(1));
+  Step(PodSet{PodId{1}, Idle()});
+  Pass(milliseconds(200));  // its kernel
+  ASSERT_EQ(Holder(), 1u);
+  EXPECT_EQ(StatusOf(1).spec.priority, policy::Priority::kNormal) << "until it has drained";
+  Say(1, Phase::kWaiting);
+  EXPECT_EQ(Holder(), 2u);
+  EXPECT_TRUE(StatusOf(1).paused);
+  Step(PodSet{PodId{1}, Spec(50)});
+  EXPECT_LT(StatusOf(1).lag, milliseconds(-60));
+  EXPECT_LT(StatusOf(1).owed_of_request, milliseconds(-60));
+}
+
+TEST_F(IdlePriority, WhoIsGivenARequestAgainBeforeItHasDrainedKeepsItsPlace) {
+  Add(1, Spec(50));
+  Add(2, Spec(50));
+  Hold(1);
+  Say(2, Phase::kWaiting);
+  Step(PodSet{PodId{1}, Idle()});
+  Step(PodSet{PodId{1}, Spec(30)});
+  EXPECT_EQ(StatusOf(1).spec.request, Spec(30).request);
+  Pass(milliseconds(5));
+  Say(1, Phase::kWaiting);
+  EXPECT_FALSE(StatusOf(1).paused);
+  EXPECT_EQ(StatusOf(1).spec.priority, policy::Priority::kNormal);
+}
+
 TEST_F(IdlePriority, LeavesNothingBehindWhenItIsRemoved) {
   Add(1, Idle());
   Say(1, Phase::kWaiting);

@@ -633,5 +633,25 @@ TEST_F(SentAheadLongBefore, IsNotChargedAgainForWhatAHolderThatIsDeletedWasCharg
   EXPECT_LE(milliseconds(60) + charged_[1] + charged_[2], now_ - granted_at_);
 }
 
+// What it was sent by its request is charged to that, whatever it is when that begins.
+TEST_F(SentAhead, WhoIsToBeOfIdlePriorityMeanwhileIsWhenItHasDrained) {
+  SendAhead();
+  policy::ShareSpec idle{.request = policy::Share(0), .priority = policy::Priority::kIdle};
+  Step(PodSet{PodId{2}, policy::Validated(idle).value()});
+  Say(10, Phase::kWaiting, Held(granted_at_));
+  ASSERT_EQ(Holder(), 2u);
+  EXPECT_EQ(told_[20].quota, Duration(0)) << "it ends at once";
+  Begin();
+  Pass(milliseconds(200));
+  Say(20, Phase::kWaiting, Held(began_at_));
+  EXPECT_EQ(Holder(), 1u);
+  Step(PodSet{PodId{2}, Spec(30)});
+  for (const PodStatus& status : scheduler_.Status(now_)) {
+    if (status.pod == PodId{2}) {
+      EXPECT_LT(status.lag, milliseconds(-60));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::scheduler
