@@ -24,8 +24,14 @@ policy::ShareSpec PodShares::SpecOf(const Pod& pod) const {
 void PodShares::Tell(Gpu& gpu, const Pod& pod) {
   const policy::ShareSpec spec = SpecOf(pod);
   gpu.pods[pod.id].told = spec;
-  tokens_.Step(gpu,
-               scheduler::PodSet{pod.id, spec, pod.in_gang(), usage_.LimitFullAt(pod.id, gpu.key)});
+  tokens_.Step(gpu, scheduler::PodSet{pod.id, spec, pod.in_gang(),
+                                      usage_.LimitFullAt(pod.id, gpu.key), OwnerOf(pod)});
+}
+
+// A number for who may delete the pod and make others; 0: that is not known.
+uint64_t PodShares::OwnerOf(const Pod& pod) {
+  if (pod.throw_away || (pod.name_space.empty() && pod.user.empty() && pod.uid < 0)) return 0;
+  return owners_.try_emplace({pod.name_space, pod.user, pod.uid}, owners_.size() + 1).first->second;
 }
 
 void PodShares::WeighLater(const Pod& pod) {

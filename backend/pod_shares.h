@@ -5,8 +5,11 @@
 #ifndef BATON_BACKEND_POD_SHARES_H_
 #define BATON_BACKEND_POD_SHARES_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "backend/gpus.h"
@@ -48,6 +51,7 @@ class PodShares {
   void WeighLater(const Pod& pod);
 
  private:
+  uint64_t OwnerOf(const Pod& pod);
   void Later();
   void Weigh(Gpu& gpu);
 
@@ -57,6 +61,8 @@ class PodShares {
   const UsageBook& usage_;
   Tokens& tokens_;
   TeamPolicy* teams_ = nullptr;
+  // Whose pods there were: by namespace, user and uid.
+  std::map<std::tuple<std::string, std::string, int64_t>, uint64_t> owners_;
   std::vector<Gpu*> to_weigh_;
   bool later_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -1,5 +1,7 @@
 #include "policy/deadlines.h"
 
+#include <utility>
+
 namespace baton::policy {
 
 void Deadlines::Set(Slot slot, PodId id, Duration latency) {
@@ -16,9 +18,15 @@ void Deadlines::Set(Slot slot, PodId id, Duration latency) {
   accounts_[slot].latency = latency;
 }
 
-void Deadlines::Remove(Slot slot) {
+void Deadlines::Owe(Slot slot, PodId id, Instant paid) {
+  if (slot >= accounts_.size()) accounts_.resize(slot + 1);
+  accounts_[slot].id = id;
+  accounts_[slot].paid = paid;
+}
+
+Instant Deadlines::Remove(Slot slot) {
   Leave(slot);
-  if (slot < accounts_.size()) accounts_[slot] = {};
+  return slot < accounts_.size() ? std::exchange(accounts_[slot], {}).paid : Instant{};
 }
 
 void Deadlines::Wait(Slot slot, const WaitsSince& wait, Share rate) {

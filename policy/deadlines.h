@@ -46,7 +46,10 @@ class Deadlines {
   // the pod waits next. What a pod had is paid for also while it has none: or each change of its
   // latency would let it go first once more.
   void Set(Slot slot, PodId id, Duration latency);
-  void Remove(Slot slot);
+  // A new pod, which begins with that paid for at `paid`.
+  void Owe(Slot slot, PodId id, Instant paid);
+  // When all that the pod had is paid for.
+  Instant Remove(Slot slot);
 
   // The pod waits; `rate` > 0 is that of its request.
   void Wait(Slot slot, const WaitsSince& wait, Share rate);

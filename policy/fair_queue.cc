@@ -16,7 +16,7 @@ Duration LatencyOf(const QueuedPod& pod) {
 }  // namespace
 
 Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims,
-                    Instant limit_full_at) {
+                    const Debts& debts) {
   Slot slot;
   if (free_.empty()) {
     slot = static_cast<Slot>(pods_.size());
@@ -29,11 +29,12 @@ Slot FairQueue::Add(PodId id, const ShareSpec& spec, Instant now, Claims claims,
   pod = {};
   pod.id = id;
   pod.spec = spec;
-  pod.bucket.Fill(pod.RateOver(options_.limit_window), now, limit_full_at);
+  pod.bucket.Fill(pod.RateOver(options_.limit_window), now, debts.limit_full_at);
   pod.claims = claims;
-  fluid_.Add(slot);
+  fluid_.Add(slot, debts);
   guarantee_.Add(slot, id, claims == Claims::kNever ? Share(0) : spec.request,
-                 claims != Claims::kWhenRanked);
+                 claims != Claims::kWhenRanked, debts);
+  if (debts.paid > now) deadlines_.Owe(slot, id, debts.paid);
   deadlines_.Set(slot, id, order_ == nullptr ? LatencyOf(pod) : Duration(0));
   return slot;
 }
@@ -58,11 +59,15 @@ void FairQueue::SetTeamWeights(std::vector<uint32_t> weights) {
   fluid_.SetTeamWeights(std::move(weights));
 }
 
-void FairQueue::Remove(Slot slot) {
+Debts FairQueue::Remove(Slot slot) {
   SetActive(slot, false);
-  guarantee_.Remove(slot);
-  deadlines_.Remove(slot);
+  Debts debts;
+  fluid_.Remove(slot, debts);
+  guarantee_.Remove(slot, debts);
+  debts.paid = deadlines_.Remove(slot);
+  debts.limit_full_at = LimitFullAt(slot);
   free_.push_back(slot);
+  return debts;
 }
 
 void FairQueue::SetActive(Slot slot, bool active) {

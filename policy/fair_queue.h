@@ -25,6 +25,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "policy/deadlines.h"
+#include "policy/debts.h"
 #include "policy/fluid_queue.h"
 #include "policy/guarantee.h"
 #include "policy/indexed_heap.h"
@@ -66,12 +67,12 @@ class FairQueue {
   FairQueue(const FairQueue&) = delete;
   FairQueue& operator=(const FairQueue&) = delete;
 
-  // Adds an inactive pod without lag. `spec` must be Validated(). The caller admits: the sum of
-  // requests may exceed the whole (overcommit); entitlements then scale down in proportion.
-  // `claims`: when it may go first for its request's sake.
-  // `limit_full_at`: until then a part of what its limit allows is used up (LimitFullAt()).
+  // Adds an inactive pod without lag but for what it takes over (Remove()). `spec` must be
+  // Validated(). The caller admits: the sum of requests may exceed the whole (overcommit);
+  // entitlements then scale down in proportion. `claims`: when it may go first for its request's
+  // sake.
   Slot Add(PodId id, const ShareSpec& spec, Instant now, Claims claims = Claims::kAlways,
-           Instant limit_full_at = {});
+           const Debts& debts = {});
   // Changes what a pod asks for; its lag stays. Its limit allows all again at `limit_full_at`, or
   // later.
   void Update(Slot slot, const ShareSpec& spec, Instant now, Instant limit_full_at = {});
@@ -79,8 +80,9 @@ class FairQueue {
   // (`policy/share.h`: FluidShares); none, as at first, where teams do not matter. Everybody's lag
   // stays.
   void SetTeamWeights(std::vector<uint32_t> weights);
-  // Forgets the pod; its lag is spread over the active ones.
-  void Remove(Slot slot);
+  // Forgets the pod; its lag is spread over the active ones. What it had before its time may be
+  // another's.
+  Debts Remove(Slot slot);
 
   // Active: waits, holds, or stopped a moment ago (the caller decides how long). Only active pods
   // share the GPU in the fluid model. A pod that becomes active brings its bounded credit, or debt.

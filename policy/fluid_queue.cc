@@ -20,7 +20,17 @@ constexpr int64_t kVirtualMax = INT64_C(1) << 58;
 
 }  // namespace
 
-void FluidQueue::Add(Slot slot) { pods_[slot].account.served_at = served_ns_; }
+void FluidQueue::Add(Slot slot, const Debts& debts) {
+  FluidAccount& pod = pods_[slot].account;
+  pod.lag_ns = std::min<int64_t>(debts.lag_ns, 0);
+  pod.served_at = pod.lag_ns < 0 ? debts.served_at : served_ns_;
+}
+
+void FluidQueue::Remove(Slot slot, Debts& debts) const {
+  const FluidAccount& pod = pods_[slot].account;
+  debts.lag_ns = std::min<int64_t>(pod.lag_ns, 0);
+  debts.served_at = pod.served_at;
+}
 
 void FluidQueue::Update(Slot slot) { dirty_ |= pods_[slot].account.active; }
 

@@ -21,6 +21,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/debts.h"
 #include "policy/indexed_heap.h"
 #include "policy/pick_order.h"
 #include "policy/queued_pod.h"
@@ -37,8 +38,10 @@ class FluidQueue {
   FluidQueue(Duration sleep_credit, std::vector<QueuedPod>& pods)
       : sleep_credit_(sleep_credit), pods_(pods) {}
 
-  // A new record: an inactive pod without lag.
-  void Add(Slot slot);
+  // A new record: an inactive pod without lag but for what it takes over.
+  void Add(Slot slot, const Debts& debts = {});
+  // What the pod, which is not active, has had before its time.
+  void Remove(Slot slot, Debts& debts) const;
   // Its `spec` has changed; its lag stays.
   void Update(Slot slot);
   // As FairQueue's.

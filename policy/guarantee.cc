@@ -50,13 +50,15 @@ void Guarantee::Requeue(Slot slot) {
   early_.Insert(slot, at, account.id.value);
 }
 
-void Guarantee::Add(Slot slot, PodId id, Share request, bool queued) {
+void Guarantee::Add(Slot slot, PodId id, Share request, bool queued, const Debts& debts) {
   if (slot >= accounts_.size()) accounts_.resize(slot + 1);
   accounts_[slot] = {};
   accounts_[slot].id = id;
   accounts_[slot].queued = queued;
   accounts_[slot].at = served_ns_;
   SetRequest(slot, request);
+  accounts_[slot].owed_ns = std::min<int64_t>(debts.owed_ns, 0);
+  accounts_[slot].at_passed = debts.owed_ns < 0 ? debts.passed_at : passed_ns_;
 }
 
 void Guarantee::SetRequest(Slot slot, Share request) {
@@ -71,8 +73,10 @@ void Guarantee::SetRequest(Slot slot, Share request) {
   Requeue(slot);
 }
 
-void Guarantee::Remove(Slot slot) {
+void Guarantee::Remove(Slot slot, Debts& debts) {
   SetWaiting(slot, false, Duration(1));
+  debts.owed_ns = std::min<int64_t>(accounts_[slot].owed_ns, 0);
+  debts.passed_at = accounts_[slot].at_passed;
   SetRequest(slot, Share(0));
   early_.Erase(slot);
 }

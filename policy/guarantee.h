@@ -42,6 +42,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/debts.h"
 #include "policy/indexed_heap.h"
 #include "policy/queued_pod.h"
 #include "policy/rational.h"
@@ -64,10 +65,12 @@ class Guarantee {
 
   explicit Guarantee(Duration bound) : bound_ns_(Nanos(bound)) {}
 
-  // A pod that is owed nothing and has no work. `queued`: Behind() may return it.
-  void Add(Slot slot, PodId id, Share request, bool queued = true);
+  // A pod that is owed nothing, and has no work. It is ahead by what it takes over. `queued`:
+  // Behind() may return it.
+  void Add(Slot slot, PodId id, Share request, bool queued = true, const Debts& debts = {});
   void SetRequest(Slot slot, Share request);
-  void Remove(Slot slot);
+  // What it was ahead is told by `debts`.
+  void Remove(Slot slot, Debts& debts);
 
   // Whether the pod has work and may be picked, and what it is predicted to hold next (> 0).
   void SetWaiting(Slot slot, bool waiting, Duration burst, const FromPause& from = {});

@@ -40,6 +40,9 @@ struct PodSet {
   // As Charged said last, where the pod was there before this scheduler was: or a restart would be
   // worth all that its limit allows at once. Of a new pod only.
   Instant limit_full_at{};
+  // Whose it is; 0: nobody's that is known. It takes over what a deleted pod of the same owner's
+  // has had before its time (scheduler/left_debts.h). Of a new pod only.
+  uint64_t owner = 0;
 };
 // The pod is deleted. Its clients must be gone or about to go; a token it holds comes back first.
 struct PodRemoved {

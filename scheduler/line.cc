@@ -33,15 +33,21 @@ Line::Line(const SchedulerOptions& options, Roster& roster, const Forecast& fore
       queue_(options.fairness),
       idle_queue_(options.fairness) {}
 
-void Line::Add(uint32_t index, const policy::ShareSpec& spec, Instant limit_full_at) {
-  const Pod& added = roster_.pod(index);
-  const policy::Slot slot =
-      queue_.Add(added.id, spec, turn_.now,
-                 added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways, limit_full_at);
+void Line::Add(uint32_t index, const policy::ShareSpec& spec, uint64_t owner,
+               Instant limit_full_at) {
+  Pod& added = roster_.pod(index);
+  added.owner = owner;
+  LeftDebts::Both debts = left_.Take(owner);
+  Instant& full_at = debts.of_requests.limit_full_at;
+  full_at = std::max({full_at, debts.of_idle.limit_full_at, limit_full_at});
+  debts.of_idle.limit_full_at = full_at;
+  const policy::Slot slot = queue_.Add(
+      added.id, spec, turn_.now, added.gang ? policy::Claims::kWhenRanked : policy::Claims::kAlways,
+      debts.of_requests);
   BATON_CHECK(slot == index);  // both give out and take back numbers in the same order
   wanting_.SetTeam(index, spec.team);
-  roster_.pod(index).token_most = LongestToken(added, spec);
-  if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec, limit_full_at);
+  added.token_most = LongestToken(added, spec);
+  if (spec.priority == policy::Priority::kIdle) AddIdle(index, spec, debts.of_idle);
 }
 
 // That its limit allows: a full bucket, and what may be drawn in advance.
@@ -52,11 +58,11 @@ Duration Line::LongestToken(const Pod& pod, const policy::ShareSpec& spec) const
   return std::max(Duration(1), Duration(policy::ServedIn(Nanos(window), spec.limit)));
 }
 
-void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, Instant limit_full_at) {
+void Line::AddIdle(uint32_t index, const policy::ShareSpec& spec, const policy::Debts& debts) {
   Pod& pod = roster_.pod(index);
   BATON_CHECK(!pod.gang);
   pod.idle_slot =
-      idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, policy::Claims::kNever, limit_full_at);
+      idle_queue_.Add(pod.id, AmongIdle(spec), turn_.now, policy::Claims::kNever, debts);
   idle_pods_.resize(std::max<size_t>(idle_pods_.size(), pod.idle_slot + 1));
   idle_pods_[pod.idle_slot] = index;
 }
@@ -83,7 +89,7 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
   // What it has used in one counts in the other.
   queue_.Update(index, spec, turn_.now, idle ? Instant{} : idle_queue_.LimitFullAt(pod.idle_slot));
   if (idle) {
-    AddIdle(index, spec, queue_.LimitFullAt(index));
+    AddIdle(index, spec, {.limit_full_at = queue_.LimitFullAt(index)});
   } else {
     idle_queue_.Remove(pod.idle_slot);
     pod.idle_slot = Roster::kNobody;
@@ -101,8 +107,9 @@ void Line::Update(uint32_t index, const policy::ShareSpec& spec) {
 void Line::Remove(uint32_t index) {
   Pod& pod = roster_.pod(index);
   demand_.SetResting(pod, kNever);
-  queue_.Remove(index);
-  if (pod.idle_priority()) idle_queue_.Remove(pod.idle_slot);
+  LeftDebts::Both debts{queue_.Remove(index), {}};
+  if (pod.idle_priority()) debts.of_idle = idle_queue_.Remove(pod.idle_slot);
+  left_.Leave(pod.owner, debts, turn_.now);
   if (uncontended_.pod == index) uncontended_ = {};  // who gets this index has held nothing
 }
 

@@ -13,6 +13,7 @@
 #include "scheduler/demand.h"
 #include "scheduler/events.h"
 #include "scheduler/forecast.h"
+#include "scheduler/left_debts.h"
 #include "scheduler/roster.h"
 #include "scheduler/views.h"
 #include "scheduler/wanting.h"
@@ -24,8 +25,9 @@ class Line {
   Line(const SchedulerOptions& options, Roster& roster, const Forecast& forecast, const Turn& turn);
 
   // `pod` is its number in the roster, and in queue(). A gang is not of idle priority.
-  // `limit_full_at`: as PodSet's.
-  void Add(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at = {});
+  // `owner`, `limit_full_at`: as PodSet's.
+  void Add(uint32_t pod, const policy::ShareSpec& spec, uint64_t owner = 0,
+           Instant limit_full_at = {});
   void Update(uint32_t pod, const policy::ShareSpec& spec);
   // While the roster still knows it.
   void Remove(uint32_t pod);
@@ -89,7 +91,7 @@ class Line {
   // Where the pod stands when it waits.
   Place PlaceOf(uint32_t pod);
   Duration LongestToken(const Pod& pod, const policy::ShareSpec& spec) const;
-  void AddIdle(uint32_t pod, const policy::ShareSpec& spec, Instant limit_full_at);
+  void AddIdle(uint32_t pod, const policy::ShareSpec& spec, const policy::Debts& debts);
   // The pod waits: it may want the GPU.
   void Want(uint32_t pod);
   policy::WaitsSince WaitsSince(uint32_t pod) const;
@@ -104,6 +106,7 @@ class Line {
   policy::FairQueue queue_;
   policy::FairQueue idle_queue_;     // of idle priority, who have equal shares
   std::vector<uint32_t> idle_pods_;  // by their slots in idle_queue_
+  LeftDebts left_;
   // Of the token in use, or the last one: its time in which no other team wanted the GPU.
   struct Uncontended {
     uint32_t pod = Roster::kNobody;

@@ -64,6 +64,7 @@ class Roster {
   };
   struct alignas(128) Pod {
     PodId id;
+    uint64_t owner = 0;    // as PodSet's
     bool removed = false;  // forgotten once its token is back
     bool gang = false;
     bool gang_waits = false;  // as its coordinator says

@@ -174,7 +174,7 @@ void TokenScheduler::On(const PodSet& event) {
   if (index == Roster::kNobody) {
     index = roster_.AddPod(event.pod, event.gang);
     strays_.Allow(roster_.pod(index));
-    return line_.Add(index, event.spec, event.limit_full_at);
+    return line_.Add(index, event.spec, event.owner, event.limit_full_at);
   }
   std::erase_if(to_be_idle_, [&event](const PodSet& set) { return set.pod == event.pod; });
   const bool idle = event.spec.priority == policy::Priority::kIdle;

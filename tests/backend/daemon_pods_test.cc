@@ -500,5 +500,26 @@ TEST_F(Batond, ATicketForMeasuringWorksOnceAndLeavesNoPodBehind) {
   EXPECT_TRUE(Eventually([&] { return Status().at("pods").empty(); }));
 }
 
+// Or who deletes a pod after each long kernel and creates it again would pay for none of them.
+TEST_F(Batond, APodThatIsCreatedAgainOwesWhatItsUsersDeletedPodHad) {
+  Configure("");
+  ScriptedClient a(Socket()), other(Socket());
+  ASSERT_TRUE(a.Join(Pod("a", 10, {{"user", "ann"}}), "GPU-a"));
+  ASSERT_TRUE(other.Join(Pod("other", 50), "GPU-a"));
+  ASSERT_TRUE(a.AskUntilGranted() && other.Ask());
+  poll(nullptr, 0, 300);
+  ASSERT_TRUE(GivesBack(a, "a"));
+  EXPECT_TRUE(Say({{"command", "delete_pod"}, {"name", "a"}}).at("ok"));
+  const auto lag = [&](const std::string& name, const json& more) {
+    Pod(name, 10, more);
+    return PodStatus(name).at("lag_ns").get<int64_t>();
+  };
+  EXPECT_EQ(lag("b", {{"user", "bob"}}), 0);
+  EXPECT_EQ(lag("ann-elsewhere", {{"user", "ann"}, {"namespace", "lab"}}), 0);
+  EXPECT_EQ(lag("nobody", json::object()), 0);
+  EXPECT_LT(lag("a", {{"user", "ann"}}), -100'000'000);
+  EXPECT_EQ(lag("a2", {{"user", "ann"}}), 0);
+}
+
 }  // namespace
 }  // namespace baton::backend

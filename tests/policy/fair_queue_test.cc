@@ -151,8 +151,9 @@ TEST(FairQueue, WhenALimitIsFullSaysWhatItAllowsUntilThen) {
                        gpu.now);
       Gpu restarted;
       restarted.now = gpu.now + Duration(random() % 100'000'000);
-      const Slot again = restarted.queue.Add(PodId{1}, gpu.queue.spec(slot), restarted.now,
-                                             Claims::kAlways, gpu.queue.LimitFullAt(slot));
+      const Slot again =
+          restarted.queue.Add(PodId{1}, gpu.queue.spec(slot), restarted.now, Claims::kAlways,
+                              {.limit_full_at = gpu.queue.LimitFullAt(slot)});
       const Duration difference = gpu.queue.Allowance(slot, restarted.now) -
                                   restarted.queue.Allowance(again, restarted.now);
       EXPECT_LE(std::abs(Nanos(difference)), 3);
@@ -556,6 +557,45 @@ TEST(FairQueue, WhoIsFarBelowItsRequestIsNotCutAndThenCuts) {
   ASSERT_LT(gpu.queue.Lag(train), Duration(0));
   EXPECT_TRUE(gpu.queue.FinishesBefore(train, high));
   EXPECT_EQ(gpu.queue.Pick(gpu.now), train);
+}
+
+TEST(FairQueue, WhoComesInAnothersPlaceOwesWhatThatHad) {
+  Gpu gpu;
+  ShareSpec spec = Validated({.request = Percent(10), .limit = Percent(20)}).value();
+  spec.latency = milliseconds(10);
+  const Slot gone = gpu.queue.Add(PodId{8}, spec, gpu.now);
+  const Slot other = gpu.Add(Percent(50), kWhole);
+  for (const Slot s : {gone, other}) gpu.Wake(s, milliseconds(20));
+  gpu.now += milliseconds(300);
+  gpu.queue.Charge(gone, milliseconds(300), gpu.now);
+  const Duration lag = gpu.queue.Lag(gone), owed = gpu.queue.requests().Owed(gone);
+  const Instant full_at = gpu.queue.LimitFullAt(gone);
+  ASSERT_LT(lag, milliseconds(-150));
+  ASSERT_LT(owed, milliseconds(-150));
+  const Debts debts = gpu.queue.Remove(gone);
+  // Without a latency at first: it would have none of that to pay for.
+  ShareSpec later = spec;
+  later.latency = Duration(0);
+  const Slot pod = gpu.queue.Add(PodId{9}, later, gpu.now, Claims::kAlways, debts);
+  EXPECT_EQ(gpu.queue.Lag(pod), lag);
+  EXPECT_EQ(gpu.queue.requests().Owed(pod), owed);
+  EXPECT_LE(std::abs(Nanos(gpu.queue.LimitFullAt(pod) - full_at)), 3);
+  gpu.queue.Update(pod, spec, gpu.now);
+  gpu.queue.SetActive(pod, true);
+  gpu.queue.SetWaiting(pod, true, milliseconds(1), {}, {gpu.now});
+  EXPECT_EQ(gpu.queue.deadlines().Deadline(pod), debts.paid + milliseconds(10));
+  EXPECT_EQ(debts.paid, gpu.now + seconds(3) - milliseconds(300)) << "at a tenth, from 300 ms ago";
+
+  // It pays as who sleeps.
+  const Debts again = gpu.queue.Remove(pod);
+  gpu.now += seconds(1);
+  gpu.queue.Charge(other, seconds(1), gpu.now);
+  const Slot last = gpu.queue.Add(PodId{10}, spec, gpu.now, Claims::kAlways, again);
+  gpu.queue.SetActive(last, true);
+  EXPECT_LE(std::abs(Nanos(gpu.queue.Lag(last) - lag - milliseconds(100))), 3);
+  EXPECT_LE(std::abs(Nanos(gpu.queue.requests().Owed(last) - owed - milliseconds(100))), 3);
+  // What another is owed is not kept.
+  EXPECT_EQ(gpu.queue.Remove(other).lag_ns, 0);
 }
 
 }  // namespace

@@ -110,7 +110,8 @@ TEST_F(GuaranteeTest, MoreThanTheWholeIsScaledDown) {
   const auto a = Add(50), b = Add(50), c = Add(100);
   Hold(c, milliseconds(100));
   EXPECT_EQ(guarantee_.Owed(a), milliseconds(25));
-  guarantee_.Remove(c);
+  Debts debts;
+  guarantee_.Remove(c, debts);
   Hold(b, milliseconds(100));
   EXPECT_EQ(guarantee_.Owed(a), milliseconds(75));
   guarantee_.SetRequest(b, Share(100'000));
