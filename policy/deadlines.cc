@@ -30,6 +30,7 @@ Instant Deadlines::Remove(Slot slot) {
 }
 
 void Deadlines::Wait(Slot slot, const WaitsSince& wait, Share rate) {
+  if (Had(slot)) accounts_[slot].held = Duration(0);
   if (!Has(slot) || wait.since == kNever || rate == Share(0)) return;
   Account& account = accounts_[slot];
   if (!account.waiting) waiting_.push_back(slot);
@@ -50,7 +51,11 @@ void Deadlines::Charge(Slot slot, Duration held, Instant now, Share rate, Durati
   Account& account = accounts_[slot];
   const auto pays = [rate](Duration time) { return Duration(TimeToServe(Nanos(time), rate)); };
   if (held > Duration(0)) account.paid = std::max(account.paid, now - held);
-  account.paid = std::min(account.paid + pays(held), now + pays(std::max(longest, held)));
+  account.held += held;
+  const Instant paid = account.paid + pays(held);
+  const Instant most = now + pays(std::max(longest, account.held));
+  // A short hold after a long one pays for nothing of that.
+  account.paid = held > Duration(0) ? std::max(account.paid, std::min(paid, most)) : paid;
 }
 
 bool Deadlines::GoesBefore(Slot a, Slot b) const {

@@ -6,8 +6,8 @@
 //
 //   paid <- max(paid, when the hold began) + held / r
 //
-// and at most as late as the longest hold of late takes; more than that it had of the slack, which
-// is lent. A pod that waits since t is to begin by
+// and at most as late as the longest hold of late takes, or this one, if that is longer; more than
+// that it had of the slack, which is lent. A pod that waits since t is to begin by
 //
 //   deadline = max(t, paid) + latency
 //
@@ -59,7 +59,8 @@ class Deadlines {
   void SetLimited(Slot slot, bool limited) {
     if (Has(slot)) accounts_[slot].limited = limited;
   }
-  // The pod held until `now`; negative: that is taken back. `longest`: any hold of late.
+  // The pod held until `now`; negative: that is taken back. `longest`: any hold of late. What it
+  // holds until it waits next, or its token is renewed, is one hold, however often it is charged.
   void Charge(Slot slot, Duration held, Instant now, Share rate, Duration longest);
 
   // Those who wait by their latency, in no order that matters.
@@ -93,6 +94,7 @@ class Deadlines {
     Instant since = kNever;
     Instant due = kNever;  // max(since, paid)
     Instant paid{};
+    Duration held{0};  // of the present hold, or the last one
     bool waiting = false;
     bool limited = false;
   };

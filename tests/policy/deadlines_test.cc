@@ -46,9 +46,32 @@ TEST(Deadlines, WhatWasHadOfTheSlackCountsForOneLongestHold) {
   for (int i = 0; i < 100; ++i) {
     now += milliseconds(10);
     deadlines.Charge(0, milliseconds(10), now, kTenth, milliseconds(10));
+    deadlines.Wait(0, {}, kTenth);  // its token is renewed
   }
   deadlines.Wait(0, {now}, kTenth);
   EXPECT_EQ(deadlines.Deadline(0), now + milliseconds(110));
+}
+
+// Charged as it goes on, while nobody has seen so long a hold yet: or a pod would have a long
+// kernel first again and again, whatever its request.
+TEST(Deadlines, AHoldLongerThanAnyOfLateIsPaidForInFull) {
+  Deadlines deadlines;
+  deadlines.Set(0, PodId{1}, milliseconds(10));
+  deadlines.Wait(0, {kStart}, kTenth);
+  deadlines.Leave(0);
+  Instant now = kStart;
+  for (int i = 0; i < 50; ++i) {
+    now += milliseconds(40);
+    deadlines.Charge(0, milliseconds(40), now, kTenth, milliseconds(40));
+  }
+  deadlines.Wait(0, {now}, kTenth);
+  EXPECT_EQ(deadlines.Deadline(0), kStart + milliseconds(20'010)) << "2 s at a tenth";
+  deadlines.Leave(0);
+  // A short one pays for nothing of that.
+  now += milliseconds(1);
+  deadlines.Charge(0, milliseconds(1), now, kTenth, milliseconds(40));
+  deadlines.Wait(0, {now}, kTenth);
+  EXPECT_EQ(deadlines.Deadline(0), kStart + milliseconds(20'010));
 }
 
 TEST(Deadlines, WhatIsTakenBackIsNotPaidFor) {
