@@ -15,6 +15,7 @@ struct Debts {
   int64_t lag_ns = 0;     // at most 0; what the pod was owed is forgotten
   int64_t served_at = 0;  // what the queue had served then
   int64_t owed_ns = 0;    // of its request: the same (policy/guarantee.h)
+  int64_t hold_ns = 0;    // of a long hold of its own this was left (policy/own_hold.h)
   int64_t passed_at = 0;
   Instant paid{};           // all that it had is paid for then (policy/deadlines.h)
   Instant limit_full_at{};  // until then a part of what its limit allows is used up

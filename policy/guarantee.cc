@@ -24,7 +24,10 @@ void Guarantee::Settle(Account& account) {
 
 template <class Change>
 void Guarantee::ForAll(Change change) {
-  for (Account& account : accounts_) Settle(account);
+  for (Slot slot = 0; slot < accounts_.size(); ++slot) {
+    Settle(accounts_[slot]);
+    own_[slot].Settle(served_ns_, Rate(accounts_[slot]));
+  }
   change();
   for (Slot slot = 0; slot < accounts_.size(); ++slot) Requeue(slot);
 }
@@ -51,14 +54,23 @@ void Guarantee::Requeue(Slot slot) {
 }
 
 void Guarantee::Add(Slot slot, PodId id, Share request, bool queued, const Debts& debts) {
-  if (slot >= accounts_.size()) accounts_.resize(slot + 1);
+  if (slot >= accounts_.size()) {
+    accounts_.resize(slot + 1);
+    own_.resize(slot + 1);
+  }
   accounts_[slot] = {};
+  own_[slot] = {};
   accounts_[slot].id = id;
   accounts_[slot].queued = queued;
   accounts_[slot].at = served_ns_;
   SetRequest(slot, request);
   accounts_[slot].owed_ns = std::min<int64_t>(debts.owed_ns, 0);
   accounts_[slot].at_passed = debts.owed_ns < 0 ? debts.passed_at : passed_ns_;
+  const Share rate = Rate(accounts_[slot]);
+  const int64_t left = debts.hold_ns - ServedIn(passed_ns_ - debts.passed_at, rate);
+  if (debts.hold_ns <= 0 || left <= 0) return;
+  own_[slot].After(left, served_ns_, rate);
+  accounts_[slot].paying = true;
 }
 
 void Guarantee::SetRequest(Slot slot, Share request) {
@@ -69,6 +81,7 @@ void Guarantee::SetRequest(Slot slot, Share request) {
   };
   if (std::max(requested, requested_) > kWhole) return ForAll(change);
   Settle(accounts_[slot]);
+  own_[slot].Settle(served_ns_, Rate(accounts_[slot]));
   change();
   Requeue(slot);
 }
@@ -77,6 +90,8 @@ void Guarantee::Remove(Slot slot, Debts& debts) {
   SetWaiting(slot, false, Duration(1));
   debts.owed_ns = std::min<int64_t>(accounts_[slot].owed_ns, 0);
   debts.passed_at = accounts_[slot].at_passed;
+  const Share rate = Rate(accounts_[slot]);
+  if (accounts_[slot].paying) debts.hold_ns = own_[slot].After(0, served_ns_, rate);
   SetRequest(slot, Share(0));
   early_.Erase(slot);
 }
@@ -86,18 +101,26 @@ void Guarantee::SetWaiting(Slot slot, bool waiting, Duration burst, const FromPa
   Settle(account);
   if (IsDue(slot)) account.owed_ns -= handoff_ns_;
   due_.Erase(slot);
+  int64_t own = 0;
+  // A gang's token is extended without being renewed: how long it held at a time is not known.
+  const bool is_long = account.queued && account.hold_ns > limit_longest_ns_;
+  if (is_long || account.paying) {
+    own = own_[slot].After(is_long ? account.hold_ns : 0, served_ns_, Rate(account));
+    account.paying = own > limit_longest_ns_;
+    if (!account.paying) own_[slot] = {};
+  }
   // Not with the charge, of which a part may come back.
-  account.owed_ns = std::max(account.owed_ns, -Limit());
+  account.owed_ns = std::max(account.owed_ns, -std::max(Limit(), own));
   // Who had no work for a moment comes with no more than it would have to wait for.
-  if (waiting && !account.waiting && !account.held) {
+  if (waiting && !account.waiting && account.hold_ns == 0) {
     account.owed_ns = std::min(account.owed_ns, Limit());
   }
-  account.held = false;
+  account.hold_ns = 0;
   account.waiting = waiting;
   account.burst_ns = Nanos(burst);
   if (waiting) NoteHold(account.burst_ns);
   const bool paused = waiting && from.handoff > Duration(0) && account.request > Share(0);
-  if (paused) account.owed_ns = std::max(account.owed_ns, -limit_longest_ns_);
+  if (paused) account.owed_ns = std::max(account.owed_ns, -std::max(limit_longest_ns_, own));
   Requeue(slot);
   if (!paused) return;
   handoff_ns_ = Nanos(from.handoff);
@@ -124,7 +147,7 @@ void Guarantee::Charge(Slot slot, Duration held) {
   Settle(account);
   served_ns_ += s;
   passed_ns_ += std::max<int64_t>(s, 0);
-  account.held = true;
+  account.hold_ns += s;
   account.owed_ns += ServedIn(s, Rate(account)) - s;
   account.at = served_ns_;
   account.at_passed = passed_ns_;

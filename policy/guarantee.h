@@ -20,7 +20,8 @@
 // would have served the work and the hand-off to it: (b + h - max(owed, -L)) / r served time from
 // its coming. It is *due*, and goes first too, when it must begin to meet that. The hand-off is its
 // own: once it was due, owed falls by h beside what it holds. So a pod that holds for longer than
-// it used to waits for it the next time.
+// it used to waits for it the next time. One hold of its own that was longer than M, or L, is paid
+// back in full in both cases: what is charged bit by bit is foreseen by nobody.
 //
 // Where requests sum to at most the whole, owed_i stays below M + L; over any window in which a pod
 // has work it so holds at least r_i · W - (2 M + L), W in served time. Where they sum to more, r_i
@@ -44,6 +45,7 @@
 #include "base/time.h"
 #include "policy/debts.h"
 #include "policy/indexed_heap.h"
+#include "policy/own_hold.h"
 #include "policy/queued_pod.h"
 #include "policy/rational.h"
 #include "policy/share.h"
@@ -125,9 +127,10 @@ class Guarantee {
     Share request;  // 0: nothing is owed, or there is no such pod
     bool queued = true;
     bool waiting = false;
-    bool held = false;  // since it waited last
+    bool paying = false;  // for a hold of its own, in own_
     BehindBy elsewhere = BehindBy::kLittle;
     int64_t burst_ns = 1;
+    int64_t hold_ns = 0;           // it held since it waited last, or its token was renewed
     int64_t owed_ns = 0;           // as of `at`
     int64_t at = 0;                // served_ns_ then,
     int64_t at_passed = 0;         // and passed_ns_
@@ -153,6 +156,7 @@ class Guarantee {
 
   const int64_t bound_ns_;
   std::vector<Account> accounts_;
+  std::vector<OwnHold> own_;      // by slot
   IndexedHeap early_;             // waiting, by the served time at which it will be behind
   IndexedHeap behind_;            // waiting and behind, by deadline
   IndexedHeap due_;               // waiting since a pause, by the served time at which it is due

@@ -25,7 +25,9 @@ struct ModelPod {
   double slept_at = 0;  // what all had been served when it did
   double fluid = 0;
   double owed = 0;      // of its request
-  bool held = false;    // since it waited last
+  double hold = 0;      // since it waited last
+  double pays_for = 0;  // what is left of a hold of its own that was longer than any of late
+  bool paying = false;
   double due = kNever;  // since a pause: the served time at which it must begin ...
   double cost = 0;      // ... to take this much
 
@@ -57,22 +59,24 @@ class Model {
   void SetWaiting(ModelPod& pod, bool waiting, double burst, double usual = 0, double handoff = 0) {
     if (pod.due <= Reach()) pod.owed -= handoff_;
     pod.due = kNever;
-    pod.owed = std::max(pod.owed, -Limit());
-    if (waiting && !pod.waiting && !pod.held) pod.owed = std::min(pod.owed, Limit());
-    pod.held = false;
+    const double own = PaysFor(pod);
+    pod.owed = std::max(pod.owed, -std::max(Limit(), own));
+    if (waiting && !pod.waiting && pod.hold == 0) pod.owed = std::min(pod.owed, Limit());
+    pod.hold = 0;
     pod.waiting = waiting;
     pod.burst = burst;
     if (waiting) NoteHold(burst);
     if (!waiting || handoff == 0) return;
     handoff_ = handoff;
     pod.cost = usual + handoff;
-    pod.owed = std::max(pod.owed, -limit_longest_);
+    pod.owed = std::max(pod.owed, -std::max(limit_longest_, own));
     pod.due = served_ + (pod.cost - pod.owed) / RequestOf(pod) - pod.cost;
   }
   void Charge(ModelPod& pod, double held) {
     served_ += held;
     for (ModelPod& p : pods) {
       if (p.active) p.lag += p.fluid / sum_ * held;
+      p.pays_for -= RequestOf(p) * held;
       if (p.waiting || &p == &pod) {
         p.owed += RequestOf(p) * held;
       } else if (p.owed < 0 && held > 0) {
@@ -81,7 +85,7 @@ class Model {
     }
     pod.lag -= held;
     pod.owed -= held;
-    pod.held = true;
+    pod.hold += held;
     longest_ -= std::floor(longest_ / 256);
     NoteHold(held);
     if (longest_ >= std::floor(limit_longest_ / 2)) return;
@@ -202,6 +206,14 @@ class Model {
       if (!p.waiting || &p == &pod || p.owed < Limit() + slop) return false;
       return Deadline(p) + Slop(p, slop) < Deadline(pod) - own;
     });
+  }
+  double PaysFor(ModelPod& pod) const {
+    if (!pod.paying) pod.pays_for = 0;
+    const bool is_long = pod.hold > limit_longest_;
+    if (is_long) pod.pays_for = std::max(pod.pays_for, pod.hold);
+    if (!pod.paying && !is_long) return 0;
+    pod.paying = pod.pays_for > limit_longest_;
+    return pod.pays_for;
   }
   void NoteHold(double length) {
     longest_ = std::max(longest_, length);

@@ -243,8 +243,10 @@ TEST(FairQueue, WhoGoesForItsRequestIsForgivenBeyondM) {
   };
   const Slot a = add(1, 1);
   const Slot b = add(2, kMillion);
-  for (int i = 0; i < 50; ++i) gpu.queue.Charge(a, milliseconds(20), gpu.now);
-  gpu.queue.SetWaiting(a, true, milliseconds(20));
+  for (int i = 0; i < 50; ++i) {
+    gpu.queue.Charge(a, milliseconds(20), gpu.now);
+    gpu.queue.SetWaiting(a, true, milliseconds(20));
+  }
   while (*gpu.queue.Pick(gpu.now) != a) gpu.queue.Charge(b, milliseconds(20), gpu.now);
   EXPECT_NEAR(static_cast<double>(Nanos(gpu.queue.Lag(a))), -1e8, 1e3) << "M is 100 ms";
 }
@@ -538,8 +540,10 @@ TEST(FairQueue, WhoIsFarBelowItsRequestIsNotCutAndThenCuts) {
   for (const Slot slot : {train, other}) gpu.Wake(slot, milliseconds(10));
   const auto hold = [&](Slot slot, int times) {
     gpu.queue.Pick(gpu.now);  // whoever it is; as before each hold
-    while (times-- > 0) gpu.queue.Charge(slot, milliseconds(10), gpu.now);
-    gpu.queue.SetWaiting(slot, true, milliseconds(10));
+    while (times-- > 0) {
+      gpu.queue.Charge(slot, milliseconds(10), gpu.now);
+      gpu.queue.SetWaiting(slot, true, milliseconds(10));
+    }
   };
   hold(train, 400);
   hold(other, 28);

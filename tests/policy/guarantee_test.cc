@@ -25,6 +25,10 @@ class GuaranteeTest : public testing::Test {
     for (; held > Duration(0); held -= kHold) guarantee_.Charge(slot, kHold);
     guarantee_.SetWaiting(slot, true, kHold);
   }
+  // Its token is renewed again and again.
+  void HoldOn(Guarantee::Slot slot, Duration held) {
+    for (; held > Duration(0); held -= kHold) Hold(slot);
+  }
   Guarantee guarantee_{kBound};
   Guarantee::Slot next_ = 0;
 };
@@ -44,7 +48,7 @@ TEST_F(GuaranteeTest, APodIsOwedItsRequestOfWhatTheGpuServed) {
 
 TEST_F(GuaranteeTest, WhatAPodHadOfTheSlackIsNoDebt) {
   const auto a = Add(10), b = Add(10);
-  Hold(a, seconds(10));
+  HoldOn(a, seconds(10));
   EXPECT_EQ(guarantee_.Owed(a), -kBound);
   Hold(b, seconds(3));
   EXPECT_EQ(guarantee_.Owed(a), milliseconds(200)) << "after the 10 s it is behind again";
@@ -175,7 +179,7 @@ TEST_F(GuaranteeTest, WhoComesFromAPauseIsDueWhenItMustBegin) {
 TEST_F(GuaranteeTest, WhoIsOwedTimeIsDueEarlierAndWhoHadMoreLater) {
   const auto b = Add(20), c = Add(20), d = Add(20);
   Hold(c);
-  Hold(d, milliseconds(50));
+  HoldOn(d, milliseconds(50));
   for (const auto slot : {b, c, d}) guarantee_.SetWaiting(slot, false, kHold);
   ASSERT_EQ(guarantee_.Owed(b), milliseconds(12));
   ASSERT_EQ(guarantee_.Owed(c), milliseconds(2));
@@ -186,6 +190,46 @@ TEST_F(GuaranteeTest, WhoIsOwedTimeIsDueEarlierAndWhoHadMoreLater) {
   EXPECT_EQ(guarantee_.NextDue(), milliseconds(34));
   guarantee_.SetWaiting(b, true, kHold, {kHold, milliseconds(1)});
   EXPECT_EQ(guarantee_.NextDue(), -milliseconds(16));
+}
+
+// A kernel of 8 s, charged as it goes on. Or who comes with little, and then holds for long, would
+// begin again as soon as its request had served the little.
+TEST_F(GuaranteeTest, AHoldLongerThanAnyOfLateIsPaidBackInFull) {
+  const auto a = Add(50), b = Add(10);
+  guarantee_.SetWaiting(b, false, kHold);
+  for (int i = 0; i < 200; ++i) guarantee_.Charge(b, milliseconds(40));
+  const FromPause pause{milliseconds(1), milliseconds(1)};
+  guarantee_.SetWaiting(b, true, kHold, pause);
+  EXPECT_EQ(guarantee_.Owed(b), -milliseconds(7'200));
+  EXPECT_EQ(guarantee_.NextDue(), milliseconds(72'018));
+  // Nor does a short hold, or another request for a moment, make up for it.
+  guarantee_.SetWaiting(b, false, kHold);
+  guarantee_.Charge(b, milliseconds(1));
+  guarantee_.SetWaiting(b, true, kHold, pause);
+  Hold(a, seconds(20));
+  guarantee_.SetRequest(b, ShareOf(0.5));
+  guarantee_.SetRequest(b, ShareOf(0.1));
+  guarantee_.SetWaiting(b, false, kHold);
+  guarantee_.SetWaiting(b, true, kHold, pause);
+  EXPECT_NEAR(static_cast<double>(Nanos(guarantee_.Owed(b))), -5.2e9, 2e6);
+  // Nor does another pod in its place.
+  Debts debts;
+  guarantee_.Remove(b, debts);
+  Hold(a, seconds(10));
+  guarantee_.Add(b, PodId{9}, ShareOf(0.1), true, debts);
+  guarantee_.SetWaiting(b, true, kHold, pause);
+  EXPECT_NEAR(static_cast<double>(Nanos(guarantee_.Owed(b))), -4.2e9, 2e6);
+  Hold(a, seconds(50));
+  EXPECT_EQ(guarantee_.Behind(), b);
+}
+
+// Its token is extended, alone perhaps, without that anybody here is told.
+TEST_F(GuaranteeTest, AGangPaysBackNoLongHold) {
+  guarantee_.Add(0, PodId{1}, ShareOf(0.1), false);
+  guarantee_.SetWaiting(0, true, kHold);
+  for (int i = 0; i < 200; ++i) guarantee_.Charge(0, milliseconds(40));
+  guarantee_.SetWaiting(0, false, kHold);
+  EXPECT_EQ(guarantee_.Owed(0), -kBound);
 }
 
 TEST_F(GuaranteeTest, AHandOffForWhoIsDueIsItsOwn) {
