@@ -119,7 +119,9 @@ std::string ExpectedUse::Explain(const devmgr::PodRequest& request, const devmgr
   if (where.vgpus.empty() || uses_.empty()) return "";
   const std::string& gpu = where.vgpus.front().card;
   if (choice.instead_of.empty() && !request.expected_use && !BeyondOn(gpu)) return "";
-  const auto percent = [](int64_t use) { return fmt::format("{:.0f} %", use / 1e4); };
+  const auto percent = [](int64_t use) {
+    return fmt::format("{:.0f} %", static_cast<double>(use) / 1e4);
+  };
   std::string text =
       fmt::format("By what pods used before, the pods on {} would use {} of it with this one", gpu,
                   percent(choice.here));

@@ -385,6 +385,7 @@ Result<std::vector<teams::Use>> UsesAt(ledger::Ledger& ledger, ledger::WallTime 
     to = std::min(from, uses->window.from);
   }
   std::vector<ledger::DecayedUse> all;
+  all.reserve(sums.size());
   for (auto& [team, sum] : sums) all.push_back(std::move(sum));
   return teams::ByTeam(UsesOf(all, view.uncontended_use));
 }

@@ -1,4 +1,6 @@
 // Ledger::Apply(): a batch becomes rows.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -244,19 +246,21 @@ class Booking {
       const std::string of_use =
           " WHERE t > $1 AND account IN (SELECT a.id FROM accounts a"
           " JOIN gpus g ON g.id = a.gpu WHERE g.source = $2)";
-      database_.Run("INSERT INTO " + use + " (t, account, " + CounterList() +
-                        ", memory_peak_mib) SELECT CAST($1 AS BIGINT), account, " +
-                        CounterList(sum) + ", MAX(memory_peak_mib) FROM " + use + of_use +
-                        " GROUP BY account" + OnConflictAdd(Kind::kUse, level),
+      database_.Run(fmt::format("INSERT INTO {0} (t, account, {1}, memory_peak_mib)"
+                                " SELECT CAST($1 AS BIGINT), account, {2}, MAX(memory_peak_mib)"
+                                " FROM {0}{3} GROUP BY account{4}",
+                                use, CounterList(), CounterList(sum), of_use,
+                                OnConflictAdd(Kind::kUse, level)),
                     {bucket, source_});
-      database_.Run("DELETE FROM " + use + of_use, {bucket, source_});
+      database_.Run(fmt::format("DELETE FROM {}{}", use, of_use), {bucket, source_});
       const std::string gpu = TableOf(Kind::kGpu, level);
       const std::string of_gpu = " WHERE t > $1 AND gpu IN (SELECT id FROM gpus WHERE source = $2)";
-      database_.Run("INSERT INTO " + gpu + " (t, gpu, " + TimeList() +
-                        ") SELECT CAST($1 AS BIGINT), gpu, " + TimeList(sum) + " FROM " + gpu +
-                        of_gpu + " GROUP BY gpu" + OnConflictAdd(Kind::kGpu, level),
-                    {bucket, source_});
-      database_.Run("DELETE FROM " + gpu + of_gpu, {bucket, source_});
+      database_.Run(
+          fmt::format("INSERT INTO {0} (t, gpu, {1}) SELECT CAST($1 AS BIGINT), gpu, {2}"
+                      " FROM {0}{3} GROUP BY gpu{4}",
+                      gpu, TimeList(), TimeList(sum), of_gpu, OnConflictAdd(Kind::kGpu, level)),
+          {bucket, source_});
+      database_.Run(fmt::format("DELETE FROM {}{}", gpu, of_gpu), {bucket, source_});
     }
     database_.Run("DELETE FROM meta WHERE name = $1 OR name = $2",
                   {std::string_view(before), std::string_view(after)});
@@ -396,7 +400,8 @@ class Booking {
       static const std::array<std::string, Rows::kSizes.size()> kTexts = [] {
         std::array<std::string, Rows::kSizes.size()> texts;
         for (size_t i = 0; i < texts.size(); ++i) {
-          texts[i] = kBegin + Rows::Placeholders(Rows::kSizes[i], 2, "CAST($ AS BIGINT)") + kEnd;
+          texts[i] = fmt::format("{}{}{}", kBegin,
+                                 Rows::Placeholders(Rows::kSizes[i], 2, "CAST($ AS BIGINT)"), kEnd);
         }
         return texts;
       }();

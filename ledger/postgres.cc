@@ -190,7 +190,7 @@ class PostgresDatabase final : public Database {
     } catch (const pqxx::in_doubt_error& e) {
       fail(ErrorCode::kUnavailable, e.what());
     } catch (const pqxx::sql_error& e) {
-      const std::string state = e.sqlstate();
+      const std::string& state = e.sqlstate();
       // Connections, resources, operators' doings, locks, rolled back, read-only; none at all where
       // the connection was lost in the middle.
       const std::string kind = state.substr(0, 2);

@@ -1,5 +1,7 @@
 #include "ledger/schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ledger/buckets.h"
@@ -43,14 +45,14 @@ void MakeBooks(Database& database) {
           counters + ", PRIMARY KEY (gpu, pod))" + clustered,
       {});
   for (const Level& level : kLevels) {
-    database.Run(std::string("CREATE TABLE use_") + level.name +
-                     " (t BIGINT NOT NULL, account INTEGER NOT NULL, " + counters +
-                     ", memory_peak_mib BIGINT NOT NULL, PRIMARY KEY (t, account))" + clustered,
+    database.Run(fmt::format("CREATE TABLE {} (t BIGINT NOT NULL, account INTEGER NOT NULL, {},"
+                             " memory_peak_mib BIGINT NOT NULL, PRIMARY KEY (t, account)){}",
+                             TableOf(Kind::kUse, level), counters, clustered),
                  {});
-    database.Run(std::string("CREATE TABLE gpu_") + level.name +
-                     " (t BIGINT NOT NULL, gpu INTEGER NOT NULL, present_ns BIGINT NOT NULL,"
-                     " idle_ns BIGINT NOT NULL, PRIMARY KEY (t, gpu))" +
-                     clustered,
+    database.Run(fmt::format("CREATE TABLE {} (t BIGINT NOT NULL, gpu INTEGER NOT NULL,"
+                             " present_ns BIGINT NOT NULL, idle_ns BIGINT NOT NULL,"
+                             " PRIMARY KEY (t, gpu)){}",
+                             TableOf(Kind::kGpu, level), clustered),
                  {});
   }
 }
@@ -89,7 +91,7 @@ void MakeEnergy(Database& database) {
     tables.push_back(TableOf(Kind::kGpu, level));
   }
   for (const std::string& table : tables) {
-    database.Run("ALTER TABLE " + table + " ADD COLUMN energy_j" + type, {});
+    database.Run(fmt::format("ALTER TABLE {} ADD COLUMN energy_j{}", table, type), {});
   }
 }
 

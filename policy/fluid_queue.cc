@@ -98,8 +98,8 @@ void FluidQueue::CapDebt(Slot slot, Duration most) {
   const int64_t ahead = -pod.LagAt(virtual_ns_) - Nanos(most);
   const ShareSum others = fluid_sum_ - pod.fluid;
   if (ahead <= 0 || others == Share(0)) return;
-  const int64_t from_all =
-      MulDiv(ahead, fluid_sum_.millionths(), others.millionths());  // the pod itself among them
+  // The pod itself is among them.
+  const int64_t from_all = MulDiv(ahead, Signed(fluid_sum_), Signed(others));
   if (pod.queued) Dequeue(slot);
   pod.SetEligible(pod.eligible - VirtualTime(from_all, pod.fluid, pod.eligible_rest));
   virtual_ns_ -= VirtualTime(from_all, fluid_sum_, virtual_rest_);

@@ -128,7 +128,7 @@ class FileReader {
   }
 
   std::string Path(const toml::node& node) {
-    const auto path = node.value_exact<std::string>().value_or("");
+    auto path = node.value_exact<std::string>().value_or("");
     const auto depth = std::count(path.begin(), path.end(), '/') + 1;
     if (path.empty() || path.size() > kPathMax || static_cast<size_t>(depth) > kDepthMax ||
         !IsPrintable(path) || NormalPath(path) != path) {

@@ -20,7 +20,7 @@ using nlohmann::json;
 class ReceiptCommand : public testing::Test {
  protected:
   std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ / name;
+    std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }

@@ -155,7 +155,7 @@ TEST(Standing, AForecastIsATableForPeopleAndAllOfItForPrograms) {
     EXPECT_NE(printed.find(text), std::string::npos) << text << "\n" << printed;
   }
   const std::string csv = Printed({"standing", "--forecast", "5d", "--format", "csv"});
-  EXPECT_EQ(csv.substr(0, csv.find("\n", 40)),
+  EXPECT_EQ(csv.substr(0, csv.find('\n', 40)),
             "Team,Seconds,GPUs,NormUsage\na,0,0.100000,0.900000");
 }
 
