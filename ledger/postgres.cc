@@ -14,6 +14,10 @@ namespace {
 // Of the lock that writing transactions hold, among the other locks of the server.
 constexpr const char* kWriteLock = "SELECT pg_advisory_xact_lock(4710337401)";
 
+// The longest that a statement may take, and a vacuum.
+constexpr const char* kStatement_ms = "60000";
+constexpr const char* kVacuum_ms = "5000";
+
 class PostgresRow final : public Row {
  public:
   explicit PostgresRow(const pqxx::row& row) : row_(row) {}
@@ -89,7 +93,7 @@ class PostgresDatabase final : public Database {
       // As with SQLite: a server that crashes may lose the last batches, each of them wholly, and
       // the next one brings what they said.
       connection_->set_variable("synchronous_commit", "off");
-      connection_->set_variable("statement_timeout", "60000");
+      connection_->set_variable("statement_timeout", kStatement_ms);
       connection_->set_variable("client_min_messages", "warning");
       connection_->set_variable("search_path", "baton");
       // Compiling a question takes longer than answering it.
@@ -164,8 +168,19 @@ class PostgresDatabase final : public Database {
   const char* clustered() const override { return "WITH (fillfactor = 50)"; }
   const char* blob() const override { return "BYTEA"; }
   bool packs() const override { return true; }
+  // For some seconds at most, as nothing is booked meanwhile. What is left then, of a large table
+  // that was never looked at, the server comes by for.
   void Vacuum(const std::string& table) override {
-    Guard([&] { pqxx::nontransaction(*connection_).exec("VACUUM " + table); });
+    Guard([&] {
+      pqxx::nontransaction work(*connection_);
+      work.exec(std::string("SET statement_timeout = ") + kVacuum_ms);
+      try {
+        work.exec("VACUUM " + table);
+      } catch (const pqxx::sql_error& e) {
+        if (e.sqlstate() != "57014") throw;  // the timeout
+      }
+      work.exec(std::string("SET statement_timeout = ") + kStatement_ms);
+    });
   }
   int64_t SizeBytes() override {
     int64_t bytes = 0;
