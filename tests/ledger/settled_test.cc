@@ -224,7 +224,7 @@ TEST_P(Settled, AnswersAreThoseOfALedgerThatPacksNothing) {
     packed += Count("packed_use_minutes") > 0 && Count("packed_use_hours") > 0 &&
               Count("packed_gpu_fine") > 0;
   }
-  EXPECT_GT(packed, kSteps / 20) << "this test must ask ledgers that have packed all levels";
+  EXPECT_GT(packed, kSteps / 16) << "this test must ask ledgers that have packed all levels";
 }
 
 // A day, asked by the minute: packed from when it is settled, and no later than that.
